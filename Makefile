@@ -1,0 +1,65 @@
+# harnesstap: `make demo` runs the main job, `make test` the tests, `make check` their fast part.
+# Everything is installed into .venv and .harness; nothing outside this folder is touched.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+UV_VERSION := 0.13.9
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
+# Which vLLM: `cpu` is a community build of it, `gpu` is vLLM itself.
+EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+MODEL ?=
+export HF_HUB_DISABLE_TELEMETRY := 1
+export VLLM_NO_USAGE_STATS := 1
+
+.PHONY: help install demo test check lint bench lock clean
+
+help:  ## what there is to make
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
+
+install: $(VENV)/.installed  ## everything, from the hashed lock, into .venv
+
+.cache/uv/bin/uv:
+	python3 -m venv .cache/uv
+	.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+# Python 3.12: on PATH, under pyenv, or wherever uv finds or gets one.
+$(PY): | $(UV)
+	@python=$$(for p in python3.12 $$HOME/.pyenv/versions/3.12*/bin/python; do \
+	    command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null \
+	    && { command -v $$p; break; }; done || true); \
+	$(UV) venv --quiet --allow-existing --python "$${python:-3.12}" $(VENV)
+
+$(VENV)/.installed: requirements.lock pyproject.toml | $(PY)
+ifeq ($(EXTRA),cpu)
+	$(UV) pip sync --quiet --python $(PY) --require-hashes requirements.lock
+	$(UV) pip install --quiet --python $(PY) --no-deps --editable .
+else
+	$(UV) --no-config pip install --quiet --python $(PY) --editable '.[gpu,train,dev,postgres]'
+endif
+	@touch $@
+
+demo: install  ## a real harness, real vLLM, one GRPO step, on a tiny model (MODEL=<hf id or path> for yours)
+	$(PY) -m trainer.demo $(if $(MODEL),--model $(MODEL))
+
+test: install lint  ## all tests: real mitmdump, real vLLM, real harness
+	$(PY) -m pytest
+
+check: install lint  ## the fast tests: no network, no vLLM
+	$(PY) -m pytest -q -m "not vllm and not harness and not network"
+
+lint: install
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+lock: | $(PY)  ## renew requirements.lock from pyproject.toml
+	$(UV) pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
+	  --extra cpu --extra train --extra dev --extra postgres pyproject.toml -o requirements.lock \
+	  --custom-compile-command 'make lock'
+
+clean:  ## remove what make made
+	rm -rf $(VENV) .harness .cache runs build *.egg-info
