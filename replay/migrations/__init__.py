@@ -1,0 +1,1 @@
+"""Alembic's revisions of the schema; applied by `replay.store.Store.open`."""
