@@ -14,6 +14,7 @@ EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 MODEL ?=
 export HF_HUB_DISABLE_TELEMETRY := 1
 export VLLM_NO_USAGE_STATS := 1
+export PATH := $(CURDIR)/.cache/uv/bin:$(PATH)
 
 .PHONY: help install demo test check lint bench lock clean
 
@@ -43,7 +44,7 @@ endif
 	@touch $@
 
 demo: install  ## a real harness, real vLLM, one GRPO step, on a tiny model (MODEL=<hf id or path> for yours)
-	$(PY) -m trainer.demo $(if $(MODEL),--model $(MODEL))
+	$(PY) -m trainer.demo $(MODEL)
 
 test: install lint  ## all tests: real mitmdump, real vLLM, real harness
 	$(PY) -m pytest

@@ -118,9 +118,7 @@ OPERATIONS: dict[Style, tuple[Operation, ...]] = {
 def _row(name: str, hosts: str, *mounts: str) -> Provider:
     """A row from text: hosts separated by blanks, each mount as `base style style ...`."""
     parsed = (mount.partition(" ") for mount in mounts)
-    return Provider(
-        name, tuple(hosts.split()), tuple(Mount(base, _styles(rest.split())) for base, _, rest in parsed)
-    )
+    return Provider(name, tuple(hosts.split()), tuple(Mount(base, _styles(rest.split())) for base, _, rest in parsed))
 
 
 def _styles(names: Iterable[str]) -> tuple[Style, ...]:
@@ -138,9 +136,7 @@ _VERTEX_REGIONS = (
     "northamerica-northeast2", "southamerica-east1", "southamerica-west1", "us-central1", "us-east1",
     "us-east4", "us-east5", "us-south1", "us-west1", "us-west2", "us-west3", "us-west4",
 )  # fmt: skip
-_VERTEX_HOSTS = " ".join(
-    f"{place}aiplatform.googleapis.com" for place in ("", *(f"{r}-" for r in _VERTEX_REGIONS))
-)
+_VERTEX_HOSTS = " ".join(f"{place}aiplatform.googleapis.com" for place in ("", *(f"{r}-" for r in _VERTEX_REGIONS)))
 _VERTEX = "/{version}/projects/{project}/locations/{location}"
 
 PROVIDERS: tuple[Provider, ...] = (
@@ -266,9 +262,7 @@ def parse_extra(text: str) -> tuple[Provider, ...]:
         host = host.lower().rstrip(".")
         if not equals or not (styles := names.split("+")) or not set(styles) <= set(OPERATIONS):
             known = ", ".join(OPERATIONS)
-            raise ValueError(
-                f"provider {entry!r}: write HOST=DIALECT or HOST/BASE=DIALECT; dialects: {known}"
-            )
+            raise ValueError(f"provider {entry!r}: write HOST=DIALECT or HOST/BASE=DIALECT; dialects: {known}")
         try:
             permitted_names([host.removeprefix("*.")])
         except ValueError as error:

@@ -1,0 +1,40 @@
+"""A request body: bytes to JSON, with nothing lost that a harness may legally send."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from addons.errors import BadRequest
+from replay import codec
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def read_json(raw: bytes) -> tuple[Any, Any]:
+    """Parse a body; returns the value as sent, for the record, and the value to read.
+
+    They are one object but for lone surrogates: JavaScript harnesses cut strings inside a character and send the
+    half, which is legal JSON but no text that a tokenizer takes. In the second value it is U+FFFD.
+
+    Raises:
+        BadRequest: not JSON; the message says where.
+    """
+    try:
+        sent = codec.loads(raw)
+    except ValueError as error:
+        raise BadRequest(f"We could not parse the JSON body of your request: {error}", code="invalid_json") from error
+    if not _SURROGATE.search(raw):
+        return sent, sent
+    mended = _mend(sent)
+    return sent, sent if mended == sent else mended
+
+
+def _mend(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_mend(item) for item in value]
+    if isinstance(value, dict):
+        return {_mend(key): _mend(item) for key, item in value.items()}
+    return value

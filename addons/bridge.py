@@ -1,0 +1,195 @@
+"""The bridge to the next turn: only the new messages are rendered, and what was sampled stays as it was
+sampled.
+
+    next prompt = parent's prompt ids + sampled ids [+ the end of turn, where it was cut off] + ids of the
+    tail
+
+Theory of operation. What a template writes after an assistant turn does not depend on what the assistant
+said. So a stand-in conversation of constant size is rendered: a user, an assistant whose text (or call
+arguments) is a sentinel, then the real new messages. The tail is everything after the token that ends the
+assistant's turn, the first stop token after the sentinel. The assistant's real words are never rendered, so
+it does not matter whether they parsed.
+
+Proof, per call: the same stand-in is rendered once more with a mark in place of each new message's text.
+Every mark must come exactly once, in order, after the end of the turn, and the text before that must be the
+same in both renderings. Otherwise the template drops, hoists, repeats or reorders a message, and the bridge
+refuses rather than guess.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from addons.conversation import Message
+from addons.encode import Encoder, Escape
+from addons.habits import Rendered, TemplateError, rendered_call
+from addons.model import ModelFiles
+from addons.render import ChatTemplate
+
+
+class BridgeRefused(Exception):
+    """Appending cannot be proven right. `reason` says why; the caller renders anew and forks (`template`)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the template writes after an assistant turn."""
+
+    close: str
+    """The text of the token that ends the turn; not part of `text`."""
+    text: str
+    """Still escaped."""
+    stand_in: tuple[Rendered, ...]
+    """The conversation it was found with, up to and including the assistant."""
+    sentinel: str
+
+
+class Bridge:
+    """Finds tails. One for a template; holds no state between calls."""
+
+    def __init__(self, model: ModelFiles, template: ChatTemplate, encoder: Encoder) -> None:
+        self._template = template
+        self._encoder = encoder
+        self._stop_ids = model.stop_ids
+        self._stops = frozenset(model.token_text(number) for number in model.stop_ids)
+        self._usual_end = self._find_usual_end()
+
+    def tail(
+        self,
+        head: Sequence[Rendered],
+        assistant: Message,
+        new: Sequence[Message],
+        escape: Escape,
+        tools: Sequence[Rendered] | None,
+        variables: Mapping[str, Any],
+    ) -> Tail:
+        """The tail for `new` messages after `assistant`, in a conversation that begins with `head`.
+
+        `head`, `tools` and `variables` are escaped already. Raises BridgeRefused.
+        """
+        if not new:
+            raise BridgeRefused("there are no new messages")
+        if any(message.role == "assistant" for message in new):
+            raise BridgeRefused("an assistant message that was not sampled here is among the new messages")
+        following = self._following(assistant, new)
+        real = [escape.tree(message) for message in following]
+        nonce = secrets.token_hex(6)
+        marks = [f"qm{nonce}x{number}q" for number in range(len(real))]
+        marked = [{**message, "content": mark} for message, mark in zip(real, marks, strict=True)]
+        sentinel = f"qs{nonce}q"
+        refusals: list[str] = []
+        for stand_in in self._stand_ins(assistant, escape, sentinel):
+            base = (*head, stand_in)
+            try:
+                text = self._template.render([*base, *real], tools, variables=variables)
+                proof = self._template.render([*base, *marked], tools, variables=variables)
+            except TemplateError as error:
+                refusals.append(f"the template raises: {error}")
+                continue
+            if sentinel not in text or sentinel not in proof:
+                refusals.append("the template drops the assistant's turn")
+                continue
+            ends = self._usual_end if "tool_calls" in stand_in else self._encoder.special
+            close, at = self._turn_end(proof, sentinel, marks, ends)
+            _check(proof, marks, at)
+            if text[:at] != proof[:at]:
+                raise BridgeRefused("what the template writes before the new messages depends on their text")
+            return Tail(close, text[at:], base, sentinel)
+        raise BridgeRefused("; ".join(dict.fromkeys(refusals)))
+
+    def ends_turn(
+        self, tail: Tail, last: int | None, tools: Sequence[Rendered] | None, variables: Mapping[str, Any]
+    ) -> bool:
+        """Whether the sampled id `last` already ends the turn that `tail` follows.
+
+        True for the closing token itself, and for one that the template writes only at the end of the last
+        turn (gpt-oss: `<|return|>` where a turn in the middle ends with `<|end|>`).
+        """
+        if last is None:
+            return False
+        if last == self._encoder.structural[tail.close]:
+            return True
+        if last not in self._stop_ids:
+            return False
+        try:
+            text = self._template.render(tail.stand_in, tools, generation=False, variables=variables)
+        except TemplateError:
+            return False
+        found = self._encoder.pattern.search(text, text.rfind(tail.sentinel) + len(tail.sentinel))
+        return found is not None and self._encoder.structural[found[0]] == last
+
+    def _following(self, assistant: Message, new: Sequence[Message]) -> list[Rendered]:
+        """The new messages, tool results with the names of the calls they answer, by id or else by order."""
+        rendered = self._template.messages((assistant, *new) if assistant.tool_calls else new, opening=False)
+        if assistant.tool_calls:
+            rendered = rendered[1:]
+        unanswered = iter(assistant.tool_calls)
+        for message in rendered:
+            if message["role"] == "tool":
+                call = next(unanswered, None)
+                if message["name"] == "unknown" and call is not None:
+                    message["name"] = call.name
+        return rendered
+
+    def _stand_ins(self, assistant: Message, escape: Escape, sentinel: str) -> Iterator[Rendered]:
+        empty = None if self._template.habits.null_content else ""
+        calls = [(escape.text(call.id), escape.text(call.name)) for call in assistant.tool_calls]
+        if calls:
+            forms: list[Any] = [{"a": sentinel}, json.dumps({"a": sentinel})]
+            if self._template.habits.arguments == "json":
+                forms.reverse()
+            for form in forms:
+                yield _speaking(empty, [rendered_call(*call, form) for call in calls])
+            # Templates for one call a turn.
+            yield _speaking(empty, [rendered_call(*calls[-1], forms[0])])
+        yield _speaking(sentinel, [])
+
+    def _turn_end(self, text: str, sentinel: str, marks: Sequence[str], ends: frozenset[str]) -> tuple[str, int]:
+        """The token that ends the turn of the (last) sentinel, and where the text after it begins.
+
+        It need not be a stop token: GLM ends a turn with whatever begins the next. Then it is one of `ends`, for
+        a turn with calls only what also ends a turn without (DeepSeek R1's template leaves some of those open).
+        """
+        start = text.rfind(sentinel) + len(sentinel)
+        limit = min((place for mark in marks if (place := text.find(mark, start)) >= 0), default=len(text))
+        found = [(match.start(), match[0]) for match in self._encoder.pattern.finditer(text, start, limit)]
+        for kind in (self._stops, ends):
+            for place, token in found:
+                if token in kind:
+                    return token, place + len(token)
+        raise BridgeRefused("the template ends this turn of the assistant's with no special token")
+
+    def _find_usual_end(self) -> frozenset[str]:
+        """The special token that ends a turn of plain text in mid-conversation."""
+        talk = [_speaking("qaq", []), {"role": "user", "content": "quq"}]
+        try:
+            text = self._template.render([{"role": "user", "content": "U"}, *talk])
+        except TemplateError:
+            return frozenset()
+        found = self._encoder.pattern.search(text, text.rfind("qaq"), max(text.rfind("quq"), 0))
+        return frozenset([found[0]]) & self._encoder.special if found else frozenset()
+
+
+def _check(proof: str, marks: Sequence[str], at: int) -> None:
+    places = [proof.find(mark) for mark in marks]
+    for number, (mark, place) in enumerate(zip(marks, places, strict=True)):
+        if place < 0:
+            raise BridgeRefused(f"the template drops message {number} of the new messages")
+        if proof.count(mark) > 1:
+            raise BridgeRefused(f"the template repeats message {number} of the new messages")
+    if places and places[0] < at:
+        raise BridgeRefused("the template puts a new message before the end of the assistant's turn")
+    if places != sorted(places):
+        raise BridgeRefused("the template reorders the new messages")
+
+
+def _speaking(text: str | None, calls: list[Rendered]) -> Rendered:
+    return {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})

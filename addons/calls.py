@@ -1,0 +1,241 @@
+"""The life of one model call between its parsed request and its committed turn."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from addons import lineage
+from addons.backend import Backend, Model
+from addons.caller import Caller, body_hint
+from addons.config import GatewayConfig
+from addons.constraints import tool_constraint
+from addons.contexts import Context, Contexts, message_json
+from addons.conversation import Call, Message
+from addons.dialects.base import Dialect
+from addons.errors import BadRequest, CallError, EngineUnavailable
+from addons.ids import new_id
+from addons.prompts import BridgeRefused, TemplateError
+from addons.purposes import purpose_of
+from addons.replies import ReplyParser
+from addons.sampling import plan
+from addons.sessions import LiveSession, Sessions
+from addons.turn import LiveTurn
+from replay.reader import Reader
+from replay.records import DriftReason, EndStatus, NewTurn, Purpose, TurnEnd
+from replay.writer import Recorder
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One model call as it arrived: `body` is the parsed JSON, `raw` the bytes it came as."""
+
+    dialect: Dialect
+    route: str
+    caller: Caller
+    body: dict[str, Any]
+    raw: bytes
+    call: Call
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a call belongs and what that makes of its prompt. `prompt` = the parent's tokens + `suffix`."""
+
+    parent: Context | None
+    drift: DriftReason | None
+    opening: str
+    purpose: Purpose
+    prompt: list[int]
+    suffix: list[int]
+    new: Sequence[Message]
+
+
+class Calls:
+    """Places calls, renders their prompts and keeps their record."""
+
+    def __init__(self, config: GatewayConfig, backend: Backend, recorder: Recorder, reader: Reader) -> None:
+        self._config = config
+        self._recorder = recorder
+        self.backend = backend
+        self.contexts = Contexts(reader)
+        self._sessions = Sessions(recorder, reader, self.contexts)
+
+    async def begin(self, request: Request) -> LiveTurn:
+        """Everything before vLLM is asked; the turn is committed as `open` when this returns.
+
+        A retry of a call whose reply never arrived gets that call's turn again, finished or not.
+
+        Raises:
+            CallError: for the harness, once the turn is stored as failed.
+        """
+        call = request.call
+        candidates = lineage.prefixes(call.conversation)
+        session = await self._sessions.resolve(request.caller, body_hint(request.body), candidates)
+        digest = hashlib.sha256(request.raw).hexdigest()
+        earlier = session.undelivered.get(digest)
+        if earlier is not None and request.caller.retry_count and (earlier.error is None and not earlier.aborted):
+            return earlier  # its sampling goes on, or is committed: two siblings would be one call counted twice
+        placement = _nowhere(call)
+        try:
+            model = await self.backend.model()
+            constraint = call.constraint or tool_constraint(
+                call.tool_choice, call.conversation.tools, model.markup, parallel=call.parallel_tool_calls
+            )
+            found = self.contexts.find(session.id, candidates)
+            # In a thread: rendering and tokenising a long history would stall every other stream.
+            placement = await asyncio.to_thread(self._place, model, session, call, found)
+            sampling = plan(
+                call.sampling, policy=self._config.sampling, prompt_tokens=len(placement.prompt),
+                window=model.facts.window, output_cap=self._config.output_cap,
+                stop_ids=tuple(sorted(model.files.stop_ids)), constraint=constraint,
+            )  # fmt: skip
+            version = await self.backend.engine.weight_version(model.facts)
+        except CallError as error:
+            await self._store_failed(request, digest, session, placement, error)
+            if isinstance(error, EngineUnavailable):
+                self.backend.forget()
+            raise
+        turn_id = await self._open(
+            request, digest, session, placement, model, sampling.params, version, sampling.overridden
+        )
+        parser = ReplyParser(
+            model.parser, placement.prompt, call.conversation.tools, call.sampling.stop,
+            lambda: new_id(request.dialect.call_id),
+        )  # fmt: skip
+        turn = LiveTurn(
+            turn_id, session, call, model, placement.prompt, sampling.params, parser, placement.purpose,
+            placement.opening, sampling.untrainable,
+        )  # fmt: skip
+        session.expect_delivery(digest, turn)
+        turn.task = asyncio.create_task(self._run(turn), name=f"turn {turn_id}")
+        return turn
+
+    async def _run(self, turn: LiveTurn) -> None:
+        """Sample the turn to its end, whatever end that is, and commit it."""
+        sampling = self.backend.engine.sample(turn.model.facts, turn.prompt, turn.params, stream=turn.must_stream)
+        try:
+            async with aclosing(sampling) as pieces:
+                async for piece in pieces:
+                    turn.take(piece)
+                    if turn.enough:
+                        break
+        except CallError as error:
+            await self._end(turn, "failed", error)
+        except asyncio.CancelledError:
+            # Every connection left. Shielded by nobody: this task is ours, and what was sampled must be kept.
+            await self._end(turn, "aborted", None)
+            raise
+        else:
+            await self._end(turn, "complete", None)
+
+    async def _end(self, turn: LiveTurn, status: EndStatus, error: CallError | None) -> None:
+        """Commit what was sampled, and only then tell the listeners that it is over."""
+        reply = turn.conclude()
+        version = None
+        try:
+            if status == "complete":
+                version = await self.backend.engine.weight_version(turn.model.facts)
+        except CallError as gone:
+            # The reply is whole and must be kept; only which weights ended it is unknown.
+            logger.warning("turn %d: weight version at its end unknown: %s", turn.id, gone)
+            self.backend.forget()
+        if isinstance(error, EngineUnavailable):
+            self.backend.forget()
+        end = turn.end(status, reply, version, _described(error))
+        await asyncio.wrap_future(self._recorder.finish_turn(turn.id, end))
+        turn.remember(self.contexts, reply)
+        turn.error = error
+        turn.reply = reply
+        turn.tell()
+
+    def delivered(self, turn: LiveTurn) -> None:
+        """The terminal event was handed to the connection."""
+        turn.session.delivered(turn)
+        self._recorder.mark_delivered(turn.id, time.time())
+
+    def _place(
+        self, model: Model, session: LiveSession, call: Call, found: tuple[Context, lineage.Prefix] | None
+    ) -> Placement:
+        conversation = call.conversation
+        drift: DriftReason | None
+        if found is not None:
+            context, prefix = found
+            new = conversation.messages[prefix.messages :]
+            try:
+                extension = model.prompts.extend(conversation, context.prompt, context.sampled, context.reply, new)
+                purpose = purpose_of(call, None, context.purpose, session_has_tools=session.offers_tools)
+                prompt = [*context.prompt, *context.sampled, *extension.suffix]
+                return Placement(context, None, context.opening, purpose, prompt, extension.suffix, new)
+            except BridgeRefused as refusal:
+                logger.info("session %s: no bridge to the next turn (%s), a new root", session.name, refusal)
+                drift = "template"
+        else:
+            opening = lineage.opening(conversation)
+            drift = lineage.drift(first=not session.openings, same_opening=opening in session.openings)
+        try:
+            prompt = model.prompts.first(conversation)
+        except TemplateError as error:
+            raise BadRequest(f"The model's chat template refuses these messages: {error}", param="messages") from error
+        purpose = purpose_of(call, drift, found[0].purpose if found else None, session_has_tools=session.offers_tools)
+        return Placement(None, drift, lineage.opening(conversation), purpose, prompt, prompt, conversation.messages)
+
+    async def _open(
+        self, request: Request, digest: str, session: LiveSession, placement: Placement, model: Model | None,
+        params: dict[str, Any], version: str | None, overridden: tuple[str, ...] = (),
+    ) -> int:  # fmt: skip
+        earlier = session.undelivered.get(digest)
+        new = NewTurn(
+            session_id=session.id,
+            parent_id=None if placement.parent is None else placement.parent.turn_id,
+            purpose=placement.purpose,
+            dialect=request.dialect.name,
+            route=request.route,
+            model=request.call.model,
+            prompt_suffix=placement.suffix,
+            prompt_length=len(placement.prompt),
+            sampling_asked=request.call.sampling.asked(),
+            sampling_sent=params,
+            ignored_fields=tuple(sorted({*request.call.ignored_fields, *overridden})),
+            drift_reason=placement.drift,
+            template_hash=None if model is None else model.files.template_hash,
+            weight_version=version,
+            received_at=request.received_at,
+            retry_of=None if earlier is None else earlier.id,
+            body_digest=digest,
+            request=request.body,
+            messages=tuple(message_json(m) for m in placement.new),
+            opening=placement.opening,
+        )
+        turn_id = await asyncio.wrap_future(self._recorder.open_turn(new))
+        session.openings.add(placement.opening)
+        session.offers_tools = session.offers_tools or bool(request.call.conversation.tools)
+        return turn_id
+
+    async def _store_failed(
+        self, request: Request, digest: str, session: LiveSession, placement: Placement, error: CallError
+    ) -> None:
+        turn_id = await self._open(request, digest, session, placement, None, {}, None)
+        end = TurnEnd(status="failed", sampled=(), logprobs=(), done_at=time.time(), error=_described(error))
+        await asyncio.wrap_future(self._recorder.finish_turn(turn_id, end))
+
+
+def _nowhere(call: Call) -> Placement:
+    """The placement of a call that failed before it could be rendered: no tokens, all messages new."""
+    conversation = call.conversation
+    return Placement(None, None, lineage.opening(conversation), "main", [], [], conversation.messages)
+
+
+def _described(error: CallError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {"kind": error.kind, "status": error.status, "message": error.message}

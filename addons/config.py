@@ -1,0 +1,26 @@
+"""What can be set, in one place: the interceptor turns mitmproxy options into this, tests make it by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from addons.providers import Provider
+from addons.sampling import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    """Settings of the gateway. Times are seconds, sizes bytes."""
+
+    sampling: Policy = "asked"
+    output_cap: int | None = None
+    """Upper bound on sampled tokens of one turn, whatever the harness asks."""
+    keepalive: float = 5.0
+    """Silence after which a streaming harness gets its provider's keep-alive."""
+    body_limit: int = 64 << 20
+    token: str = ""
+    """Shared with the interceptor; empty lets nobody claim a session by header."""
+    open_access: bool = True
+    """Serve callers that come without the token (a plain base URL)."""
+    extra_providers: tuple[Provider, ...] = ()
+    """The user's own rows of the providers table."""

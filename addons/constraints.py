@@ -1,0 +1,57 @@
+"""Forced tool calls, as a grammar for vLLM: what `tool_choice` asks beyond what the model would do by itself.
+
+The grammar writes the model's own markup, so the reply parser reads a forced call like any other. Constrained
+sampling changes the distribution; such turns are marked untrainable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from addons.conversation import Tool, ToolChoice
+from addons.errors import BadRequest
+from addons.markup import CallMarkup
+
+_ANY_OBJECT: dict[str, Any] = {"type": "object"}
+_CONTENT = {"json": "json_schema", "xml": "qwen_xml_parameter"}
+
+
+def tool_constraint(
+    choice: ToolChoice, tools: Sequence[Tool], markup: CallMarkup | None, *, parallel: bool
+) -> dict[str, Any] | None:
+    """vLLM's `structured_outputs` for a choice; None when the model is free.
+
+    Args:
+        choice: what the harness asked.
+        tools: the tools offered.
+        markup: how the model writes a call.
+        parallel: several calls may follow one another.
+
+    Raises:
+        BadRequest: no grammar is known for the model's markup.
+    """
+    if choice.mode != "required" and not choice.names:
+        return None
+    if markup is None:
+        raise BadRequest(
+            "Invalid value for 'tool_choice': the calls of this model cannot be forced; use 'auto' or 'none'.",
+            param="tool_choice",
+        )
+    tags = [_tag(tool, markup) for tool in tools if not choice.names or tool.name in choice.names]
+    form: dict[str, Any]
+    if choice.mode == "required":
+        form = {
+            "type": "tags_with_separator", "tags": tags, "separator": markup.separator or "", "at_least_one": True,
+            "stop_after_first": not parallel or markup.separator is None,
+        }  # fmt: skip
+    else:
+        form = {"type": "triggered_tags", "triggers": [markup.before_name], "tags": tags}
+    return {"structural_tag": orjson.dumps({"type": "structural_tag", "format": form}).decode()}
+
+
+def _tag(tool: Tool, markup: CallMarkup) -> dict[str, Any]:
+    content = {"type": _CONTENT[markup.arguments], "json_schema": tool.parameters or _ANY_OBJECT}
+    return {"type": "tag", "begin": markup.opening(tool.name), "content": content, "end": markup.closing}

@@ -1,0 +1,439 @@
+"""OpenAI Chat Completions: reading a request, and writing its reply streamed or whole.
+
+Theory of operation of the emitter: deltas come in, `chat.completion.chunk` events go out. The first chunk
+carries the role, so a harness sees that the model has begun; then text, reasoning and tool calls in the
+order sampled; then one chunk with `finish_reason`, at most one with `usage`, and `[DONE]`. Which step may
+follow which is the table `_LEGAL`; anything else is a bug of ours and raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from addons.conversation import (
+    Call,
+    Conversation,
+    Delta,
+    Message,
+    ReasoningDelta,
+    Reply,
+    Sampling,
+    TextDelta,
+    Tool,
+    ToolCall,
+    ToolCallDelta,
+    ToolChoice,
+    Usage,
+)
+from addons.dialects.fields import Fields, refuse, wrong_type
+from addons.errors import BadRequest, CallError
+
+NAME = "chat"
+ITEMS = "messages"
+REPLY_ID, CALL_ID = "chatcmpl-", "call_"
+
+_ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
+_INERT = (
+    "user", "metadata", "store", "service_tier", "prompt_cache_key", "prompt_cache_options",
+    "prompt_cache_retention", "safety_identifier", "verbosity", "prediction", "moderation",
+    "web_search_options", "reasoning_effort",
+)  # fmt: skip
+"""Fields of the provider's own that change nothing in what an open model samples: reported, not refused."""
+
+
+def read(body: Any) -> Call:
+    """Read a request body.
+
+    Raises:
+        BadRequest: naming the field, as the provider would.
+    """
+    f = Fields(body)
+    model = f.need("model", f.text("model"))
+    messages = _messages(f)
+    tools = tuple(tool for item in f.objects("tools") if (tool := _tool(item)) is not None)
+    tools += tuple(_function(item) for item in f.objects("functions"))
+    constraint = _response_format(f)
+    choice = _tool_choice(f, tools)
+    if choice.mode == "none":
+        tools = ()
+    if (n := f.integer("n", 1)) not in (None, 1):
+        refuse("n", f"Invalid value for 'n': {n} completions of one call are not served; ask {n} times.")
+    if "modalities" in f and f.strings("modalities") != ("text",):
+        refuse("modalities", "Invalid value for 'modalities': only ['text'] is served.")
+    if "audio" in f:
+        refuse("audio", "Invalid value for 'audio': this model has no audio output.")
+    parallel = f.flag("parallel_tool_calls") is not False
+    stream = bool(f.flag("stream"))
+    stream_options = f.object("stream_options")
+    include_usage = bool(stream_options.flag("include_usage")) if stream_options else False
+    if stream_options:
+        stream_options.close()
+    logprobs = bool(f.flag("logprobs"))
+    if (top := f.integer("top_logprobs", 0, 20)) and not logprobs:
+        refuse("top_logprobs", "Invalid value for 'top_logprobs': it needs 'logprobs' to be true.")
+    if top:
+        f.ignored.add("top_logprobs")
+    sampling = _sampling(f)
+    f.ignore(*_INERT)
+    f.close()
+    options: dict[str, Any] = {"include_usage": include_usage, "logprobs": logprobs}
+    return Call(
+        Conversation(messages, tools),
+        sampling,
+        model,
+        stream,
+        tuple(sorted(f.ignored)),
+        choice,
+        parallel,
+        constraint,
+        {key: value for key, value in options.items() if value},
+    )
+
+
+def _sampling(f: Fields) -> Sampling:
+    limit = f.integer("max_completion_tokens", 1)
+    older = f.integer("max_tokens", 1)
+    bias = f.mapping("logit_bias")
+    for token, value in (bias or {}).items():
+        if not token.isdigit() or isinstance(value, bool) or not isinstance(value, int | float):
+            refuse("logit_bias", f"Invalid value for 'logit_bias': {token!r}: {value!r} is no token id and bias.")
+    stop = f.strings("stop")
+    if len(stop) > 4 or "" in stop:
+        refuse("stop", "Invalid value for 'stop': it takes one to four strings, none of them empty.")
+    return Sampling(
+        temperature=f.number("temperature", 0, 2),
+        top_p=f.number("top_p", 0, 1),
+        top_k=f.integer("top_k", -1),
+        min_p=f.number("min_p", 0, 1),
+        presence_penalty=f.number("presence_penalty", -2, 2),
+        frequency_penalty=f.number("frequency_penalty", -2, 2),
+        seed=f.integer("seed"),
+        max_tokens=limit if limit is not None else older,
+        stop=stop,
+        logit_bias=bias or None,
+    )
+
+
+def _messages(f: Fields) -> tuple[Message, ...]:
+    if "messages" not in f:
+        f.need("messages", None)
+    items = f.objects("messages")
+    if not items:
+        refuse("messages", "Invalid 'messages': empty array. Expected an array with minimum length 1.")
+    messages: list[Message] = []
+    known: set[str] = set()
+    for item in items:
+        message = _message(item)
+        known.update(call.id for call in message.tool_calls)
+        if message.role == "tool" and message.tool_call_id not in known and message.name is None:
+            refuse(
+                item.at("tool_call_id"),
+                f"Invalid parameter: '{item.at('tool_call_id')}' {message.tool_call_id!r} answers no tool call "
+                "of the messages before it.",
+            )
+        messages.append(message)
+    return tuple(messages)
+
+
+def _message(item: Fields) -> Message:
+    role = item.need("role", item.text("role"))
+    if role not in _ROLES:
+        allowed = ", ".join(sorted(_ROLES))
+        refuse(
+            item.at("role"),
+            f"Invalid value for '{item.at('role')}': '{role}'. Supported values are: {allowed}.",
+        )
+    calls = tuple(_tool_call(call, item.ignored) for call in item.objects("tool_calls"))
+    if older := item.object("function_call"):
+        calls += (ToolCall("call_0", older.need("name", older.text("name")), older.text("arguments") or "{}"),)
+        older.close()
+    content = _content(item, required=role != "assistant")
+    reasoning = item.text("reasoning_content") or item.text("reasoning") or ""
+    item.ignore("reasoning", "reasoning_details", "refusal", "annotations", "audio")
+    tool_call_id = item.text("tool_call_id")
+    if role == "tool":
+        item.need("tool_call_id", tool_call_id)
+    if role == "function":
+        role, tool_call_id = "tool", "call_0"
+    message = Message(role, content, reasoning, calls, tool_call_id, item.text("name"))
+    item.close()
+    return message
+
+
+def _content(item: Fields, *, required: bool) -> str:
+    value = item.raw("content")
+    if value is None:
+        if required:
+            item.need("content", None)
+        return ""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        wrong_type(item.at("content"), "a string or an array of parts", value)
+    texts: list[str] = []
+    for index, raw in enumerate(value):
+        part = Fields(raw, f"{item.at('content')}[{index}]", item.ignored)
+        kind = part.need("type", part.text("type"))
+        if kind not in ("text", "refusal"):
+            refuse(
+                part.at("type"),
+                f"Invalid content type at '{part.path}': {kind!r} is not served by this text model.",
+            )
+        texts.append(part.need(kind, part.text(kind)))
+        part.close()
+    return "".join(texts)
+
+
+def _tool_call(call: Fields, ignored: set[str]) -> ToolCall:
+    kind = call.text("type") or "function"
+    if kind != "function":
+        refuse(
+            call.at("type"),
+            f"Invalid value for '{call.at('type')}': '{kind}'. Only calls of type 'function' are served.",
+        )
+    function = call.need("function", call.object("function"))
+    read_call = ToolCall(
+        call.need("id", call.text("id")),
+        function.need("name", function.text("name")),
+        function.need("arguments", function.text("arguments")),
+    )
+    call.raw("index")  # stream accumulators leave it in; it says nothing that the order does not
+    function.close()
+    call.close()
+    return read_call
+
+
+def _tool(item: Fields) -> Tool | None:
+    kind = item.need("type", item.text("type"))
+    if kind != "function":
+        # Built-in and custom tools have no form a chat template can show; the record says so.
+        item.ignored.add(f"tools[type={kind}]")
+        return None
+    tool = _function(item.need("function", item.object("function")))
+    item.close()
+    return tool
+
+
+def _function(item: Fields) -> Tool:
+    tool = Tool(item.need("name", item.text("name")), item.text("description") or "", item.mapping("parameters"))
+    item.ignore("strict")
+    item.close()
+    return tool
+
+
+def _tool_choice(f: Fields, tools: Sequence[Tool]) -> ToolChoice:
+    key = "tool_choice" if "tool_choice" in f else "function_call"
+    asked = f.raw(key)
+    if asked in (None, "auto"):
+        return ToolChoice()
+    if asked == "none":
+        return ToolChoice("none")
+    if asked == "required":
+        choice = ToolChoice("required")
+    elif isinstance(asked, dict):
+        choice = _named_choice(Fields(asked, key, f.ignored))
+    else:
+        refuse(key, f"Invalid value for '{key}': {asked!r}. Supported values are: none, auto, required, or an object.")
+    if choice.mode == "required" and not tools:
+        refuse(key, f"Invalid value for '{key}': '{key}' is only allowed when 'tools' are specified.")
+    if unknown := sorted(set(choice.names) - {tool.name for tool in tools}):
+        refuse(key, f"Invalid value for '{key}': {unknown[0]!r} is none of the tools.")
+    return choice
+
+
+def _named_choice(f: Fields) -> ToolChoice:
+    """One function by name, several by `allowed_tools`, or the deprecated `{"name": ...}`."""
+    kind = f.text("type") or "function"
+    if kind == "allowed_tools":
+        allowed = f.need("allowed_tools", f.object("allowed_tools"))
+        mode = allowed.need("mode", allowed.text("mode"))
+        if mode not in ("auto", "required"):
+            refuse(allowed.at("mode"), f"Invalid value for '{allowed.at('mode')}': {mode!r}.")
+        names = tuple(_function_name(tool) for tool in allowed.objects("tools"))
+        allowed.close()
+        return ToolChoice(mode, names)
+    if kind != "function":
+        refuse(f.at("type"), f"Invalid value for '{f.at('type')}': {kind!r} is not served.")
+    return ToolChoice("required", (_function_name(f),))
+
+
+def _function_name(f: Fields) -> str:
+    f.raw("type")
+    inner = f.object("function")
+    name: str = f.need("name", f.text("name")) if inner is None else inner.need("name", inner.text("name"))
+    if inner is not None:
+        inner.close()
+    f.close()
+    return name
+
+
+def _response_format(f: Fields) -> dict[str, Any] | None:
+    """vLLM's `structured_outputs` for a requested output format; None for plain text."""
+    form = f.object("response_format")
+    if form is None:
+        return None
+    kind = form.need("type", form.text("type"))
+    constraint: dict[str, Any] | None = None
+    if kind == "json_object":
+        constraint = {"json_object": True}
+    elif kind == "json_schema":
+        described = form.need("json_schema", form.object("json_schema"))
+        constraint = {"json": described.need("schema", described.mapping("schema"))}
+        described.ignore("name", "description", "strict")
+        described.close()
+    elif kind != "text":
+        allowed = "text, json_object, json_schema"
+        refuse(
+            form.at("type"),
+            f"Invalid value for 'response_format.type': '{kind}'. Supported values are: {allowed}.",
+        )
+    form.close()
+    return constraint
+
+
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """A `usage` object."""
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning, "audio_tokens": 0,
+            "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0,
+        },
+    }  # fmt: skip
+
+
+_FINISH = {
+    "stop": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "abort": "stop",
+}
+
+# state -> what may come next
+_LEGAL = {
+    "idle": {"start"},
+    "open": {"delta", "finish"},
+    "finished": set[str](),
+}
+
+
+class Emitter:
+    """One reply on the wire. Sans-IO: each method returns the bytes to send now."""
+
+    content_type = "text/event-stream; charset=utf-8"
+
+    def __init__(self, call: Call, reply_id: str, created: int) -> None:
+        self._call = call
+        self._head = {
+            "id": reply_id,
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": call.model,
+        }
+        self._state = "idle"
+
+    def start(self, prompt_tokens: int) -> bytes:
+        """The model has been asked."""
+        self._step("start", "open")
+        return self._chunk({"role": "assistant", "content": "", "refusal": None})
+
+    def delta(self, delta: Delta, logprobs: list[dict[str, Any]] | None = None) -> bytes:
+        """More of the reply."""
+        self._step("delta", "open")
+        match delta:
+            case TextDelta(text):
+                return self._chunk({"content": text}, logprobs=logprobs)
+            case ReasoningDelta(text):
+                return self._chunk({"reasoning_content": text}, logprobs=logprobs)
+            case ToolCallDelta(index, arguments, id_, name):
+                call: dict[str, Any] = {"index": index, "function": {"arguments": arguments}}
+                if name is not None:
+                    call = {"index": index, "id": id_, "type": "function"}
+                    call["function"] = {"name": name, "arguments": arguments}
+                return self._chunk({"tool_calls": [call]}, logprobs=logprobs)
+
+    def silence(self) -> bytes:
+        """A comment, which every SSE reader skips."""
+        return b": keep-alive\n\n"
+
+    def finish(self, reply: Reply, logprobs: list[dict[str, Any]] | None = None) -> bytes:
+        """The terminal events."""
+        self._step("finish", "finished")
+        out = self._chunk({}, finish=_FINISH[reply.finish], logprobs=logprobs)
+        if self._call.options.get("include_usage"):
+            out += _event({**self._head, "choices": [], "usage": usage_of(reply.usage)})
+        return out + b"data: [DONE]\n\n"
+
+    def fail(self, error: CallError) -> bytes:
+        """An error after the stream has begun: the SDKs raise on an event with `error`."""
+        self._step("finish", "finished")
+        return _event(error_body(error))
+
+    def whole(self, reply: Reply, logprobs: list[dict[str, Any]] | None = None) -> bytes:
+        """The reply of a call that did not ask to stream."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": reply.message.content or None,
+            "refusal": None,
+        }
+        if reply.message.reasoning:
+            message["reasoning_content"] = reply.message.reasoning
+        if reply.message.tool_calls:
+            message["tool_calls"] = [
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+                for c in reply.message.tool_calls
+            ]
+        elif message["content"] is None:
+            message["content"] = ""
+        choice = {
+            "index": 0, "message": message, "finish_reason": _FINISH[reply.finish],
+            "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
+        }  # fmt: skip
+        return orjson.dumps(
+            {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_of(reply.usage)}
+        )
+
+    def _chunk(
+        self,
+        delta: dict[str, Any],
+        *,
+        finish: str | None = None,
+        logprobs: list[dict[str, Any]] | None = None,
+    ) -> bytes:
+        choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        if logprobs is not None:
+            choice["logprobs"] = {"content": logprobs, "refusal": None}
+        chunk: dict[str, Any] = {**self._head, "choices": [choice]}
+        if self._call.options.get("include_usage"):
+            chunk["usage"] = None
+        return _event(chunk)
+
+    def _step(self, what: str, then: str) -> None:
+        if what not in _LEGAL[self._state]:
+            raise AssertionError(f"chat emitter: {what} in state {self._state}")
+        self._state = then
+
+
+_ERRORS = {
+    "invalid_request": "invalid_request_error", "context_length": "invalid_request_error",
+    "not_found": "invalid_request_error", "unsupported": "invalid_request_error",
+    "unavailable": "server_error", "engine": "server_error",
+}  # fmt: skip
+
+
+def error_body(error: CallError) -> dict[str, Any]:
+    """The provider's error object."""
+    kind = _ERRORS[error.kind]
+    code = error.code or "invalid_value" if isinstance(error, BadRequest) else error.code or error.kind
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(value) + b"\n\n"

@@ -1,0 +1,158 @@
+"""Anthropic Messages: reading a request. Its reply is written by :mod:`addons.dialects.messages_stream`.
+
+What the provider does beyond sampling (caching, tiers, its own tools, editing the context) is nobody's job here:
+such fields are reported. Two are refused, as the provider refuses them where they are not enabled, since an
+answer that ignores them would be a wrong one: `thread`, whose messages are only what is new (harnesses then send
+all of them), and `compaction`, which asks for another kind of reply. So is a final assistant message to be
+continued, in the words of the models that have no prefill.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from addons.conversation import Call, Conversation, Sampling
+from addons.dialects.fields import Fields
+from addons.dialects.messages_content import read_messages, read_system
+from addons.dialects.messages_errors import error_body, in_provider_words, invalid, refuse
+from addons.dialects.messages_stream import Emitter
+from addons.dialects.messages_tools import read_choice, read_tools
+from addons.errors import BadRequest
+
+__all__ = ["CALL_ID", "ITEMS", "NAME", "REPLY_ID", "Emitter", "count_reply", "error_body", "read", "read_count"]
+
+NAME = "messages"
+ITEMS = "messages"
+REPLY_ID, CALL_ID = "msg_", "toolu_"
+
+_THINKS = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
+
+
+def read(body: Any) -> Call:
+    """Read a request body.
+
+    Raises:
+        BadRequest: naming the field, in the provider's words.
+    """
+    try:
+        return _read(body, counting=False)
+    except BadRequest as error:
+        raise in_provider_words(error) from None
+
+
+def read_count(body: Any) -> Call:
+    """Read the body of a token count: it has no `max_tokens`, and may end with an assistant message.
+
+    Raises:
+        BadRequest: naming the field, in the provider's words.
+    """
+    try:
+        return _read(body, counting=True)
+    except BadRequest as error:
+        raise in_provider_words(error) from None
+
+
+def count_reply(tokens: int) -> dict[str, Any]:
+    """The reply to a token count."""
+    return {"input_tokens": tokens}
+
+
+def _read(body: Any, *, counting: bool) -> Call:
+    f = Fields(body)
+    model = f.need("model", f.text("model"))
+    for key in ("thread", "compaction"):
+        if key in f:
+            invalid(f, key, "Extra inputs are not permitted")
+    messages = (*read_system(f), *read_messages(f))
+    if messages[-1].role == "assistant" and not counting:
+        refuse(
+            "messages",
+            "This model does not support assistant message prefill. The conversation must end with a user message.",
+        )
+    tools = read_tools(f)
+    choice, parallel = read_choice(f, tools)
+    if choice.mode == "none":
+        tools = ()
+    variables = _thinking(f)
+    constraint = _output_format(f)
+    sampling = _sampling(f, counting=counting)
+    stream = bool(f.flag("stream"))
+    f.close()
+    return Call(
+        Conversation(messages, tools, variables),
+        sampling,
+        model,
+        stream,
+        tuple(sorted(f.ignored)),
+        choice,
+        parallel,
+        constraint,
+    )
+
+
+def _sampling(f: Fields, *, counting: bool) -> Sampling:
+    limit = _integer(f, "max_tokens", 1)
+    if not counting:
+        f.need("max_tokens", limit)
+    stop = f.strings("stop_sequences")
+    if "" in stop:
+        refuse("stop_sequences", "stop_sequences: each stop sequence must contain at least one character")
+    return Sampling(
+        temperature=_number(f, "temperature", 0, 1),
+        top_p=_number(f, "top_p", 0, 1),
+        top_k=_integer(f, "top_k", 0),
+        max_tokens=limit,
+        stop=stop,
+    )
+
+
+def _thinking(f: Fields) -> dict[str, Any]:
+    """Template variables. Without the field the template's own default holds."""
+    asked = f.object("thinking")
+    if asked is None:
+        return {}
+    kind = asked.need("type", asked.text("type"))
+    if kind not in _THINKS:
+        names = ", ".join(f"'{name}'" for name in _THINKS)
+        invalid(asked, "type", f"Input should be one of {names}, not {kind!r}")
+    if kind == "enabled":
+        budget = asked.need("budget_tokens", _integer(asked, "budget_tokens", 1024))
+        if budget:
+            f.ignored.add("thinking.budget_tokens")
+    if kind == "between_tools":
+        f.ignored.add("thinking[type=between_tools]")
+    asked.close()
+    return {"enable_thinking": _THINKS[kind]}
+
+
+def _output_format(f: Fields) -> dict[str, Any] | None:
+    """vLLM's `structured_outputs` for a requested output format; None for plain text."""
+    config = f.object("output_config")
+    form = config.object("format") if config else None
+    form = form or f.object("output_format")
+    constraint = None
+    if form is not None:
+        kind = form.need("type", form.text("type"))
+        if kind != "json_schema":
+            invalid(form, "type", f"Input should be 'json_schema', not {kind!r}")
+        constraint = {"json": form.need("schema", form.mapping("schema"))}
+        form.close()
+    if config:
+        config.close()
+    return constraint
+
+
+def _integer(f: Fields, key: str, low: int) -> int | None:
+    value = f.integer(key)
+    if value is not None and value < low:
+        invalid(f, key, f"Input should be greater than or equal to {low}")
+    return value
+
+
+def _number(f: Fields, key: str, low: int, high: int) -> float | None:
+    value = f.number(key)
+    if value is not None and value < low:
+        invalid(f, key, f"Input should be greater than or equal to {low}")
+    if value is not None and value > high:
+        invalid(f, key, f"Input should be less than or equal to {high}")
+    return value

@@ -1,0 +1,219 @@
+"""What `mitmdump -s addons/intercept.py` loads: who is calling, is it a model call, send it to the gateway.
+
+Knows mitmproxy's hooks, and nothing of dialects or tokens. No connection to a provider is ever opened: model
+hosts are rerouted to the gateway on loopback, everything else is refused or tunnelled untouched (`tap_egress`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from pathlib import Path
+
+from mitmproxy import connection, ctx, exceptions, http, tls
+from mitmproxy.addonmanager import Loader
+
+from addons.access import Access, ProxyUser, challenge, refusal
+from addons.caller import HOST_HEADER, OURS, SESSION_HEADER, TOKEN_HEADER
+from addons.config import GatewayConfig
+from addons.errors import CallError
+from addons.model import ModelError
+from addons.providers import Provider, is_provider, parse_extra, provider_hosts
+from addons.replies import UnknownParser
+from addons.service import Service, ServiceOptions
+from certs.ca import ensure
+from certs.files import TrustError, default_home
+from replay.store import StoreError
+
+logger = logging.getLogger(__name__)
+logging.getLogger("alembic").setLevel(logging.WARNING)  # mitmdump prints INFO of everybody
+
+
+class Intercept:
+    """The addon. One per mitmdump."""
+
+    def __init__(self) -> None:
+        self._service: Service | None = None
+        self._access: Access | None = None
+        self._users: dict[str, ProxyUser] = {}
+        self._extra: tuple[Provider, ...] = ()
+        self._token = secrets.token_urlsafe(24)
+        self._started = asyncio.Event()
+
+    def load(self, loader: Loader) -> None:
+        """Declare the options."""
+        env = os.environ.get
+        add = loader.add_option
+        add("tap_engine", str, env("HARNESSTAP_ENGINE", "http://127.0.0.1:8000"), "vLLM's address.")
+        add(
+            "tap_model",
+            str,
+            env("HARNESSTAP_MODEL", ""),
+            "Folder or hub id of the model's files; empty: what vLLM says it serves.",
+        )
+        add("tap_parser", str, "auto", "How replies are read into reasoning, text and tool calls.")
+        add(
+            "tap_store",
+            str,
+            env("HARNESSTAP_STORE", "sqlite:///harnesstap.db"),
+            "Database URL of the record.",
+        )
+        add(
+            "tap_home",
+            str,
+            env("HARNESSTAP_HOME", str(default_home())),
+            "Folder of the CA and the session secret.",
+        )
+        add(
+            "tap_keys",
+            str,
+            "auto",
+            "Session keys in the proxy URL: required, off, or auto (required beyond loopback).",
+            ["auto", "required", "off"],
+        )
+        add(
+            "tap_sampling",
+            str,
+            "asked",
+            "asked: the harness's parameters; full: temperature 1 and the whole distribution.",
+            ["asked", "full"],
+        )
+        add("tap_max_tokens", int, 0, "Upper bound on sampled tokens of one turn; 0: none.")
+        add(
+            "tap_egress",
+            str,
+            "refuse",
+            "Hosts that are no provider: refuse, or tunnel untouched.",
+            ["refuse", "tunnel"],
+        )
+        add("tap_providers", str, "", "More providers, comma-separated host=dialect pairs.")
+        add(
+            "tap_gateway_port",
+            int,
+            0,
+            "Port of the gateway, which also serves as a plain base URL; 0: any free one.",
+        )
+
+    def configure(self, updated: set[str]) -> None:
+        """Check the options, and point mitmproxy at our CA before it makes one of its own."""
+        if updated & {"tap_providers", "tap_home"}:
+            try:
+                self._extra = parse_extra(ctx.options.tap_providers)
+                authority = ensure(Path(ctx.options.tap_home).expanduser(), provider_hosts(self._extra))
+            except (ValueError, TrustError, OSError) as error:
+                raise exceptions.OptionsError(str(error)) from error
+            ctx.options.update(
+                confdir=str(authority.directory),
+                connection_strategy="lazy",  # eager would call the provider at CONNECT
+                upstream_cert=False,  # and so would a look at its certificate
+                flow_detail=0,  # the log must show no key and no prompt
+            )
+        if updated & {"tap_keys", "tap_home", "listen_host"}:
+            home = Path(ctx.options.tap_home).expanduser()
+            self._access = Access(home, ctx.options.tap_keys, ctx.options.listen_host)
+
+    async def running(self) -> None:
+        """Start the gateway and look at vLLM. What can't work is an error now, and mitmdump stops."""
+        options = ctx.options
+        assert self._access is not None
+        config = GatewayConfig(
+            sampling=options.tap_sampling,
+            output_cap=options.tap_max_tokens or None,
+            token=self._token,
+            open_access=not self._access.compulsory,
+            extra_providers=self._extra,
+        )
+        self._service = Service(
+            ServiceOptions(
+                engine=options.tap_engine, store=options.tap_store, model=options.tap_model,
+                parser=options.tap_parser, port=options.tap_gateway_port, config=config,
+            )
+        )  # fmt: skip
+        try:
+            await self._service.start()
+            self._started.set()
+        except (CallError, ModelError, UnknownParser, StoreError, OSError) as error:
+            logger.error("harnesstap cannot start: %s", error)
+            ctx.master.shutdown()
+
+    async def done(self) -> None:
+        """Stop the gateway; the record is flushed."""
+        if self._service is not None:
+            await self._service.stop()
+
+    def client_disconnected(self, client: connection.Client) -> None:
+        """Forget a connection."""
+        self._users.pop(client.id, None)
+
+    def http_connect(self, flow: http.HTTPFlow) -> None:
+        """Who is calling, and may this host be reached at all?"""
+        if not self._admit(flow):
+            return
+        host = flow.request.pretty_host.lower().rstrip(".")
+        if not self._is_provider(host) and ctx.options.tap_egress == "refuse":
+            flow.response = refusal(host)
+
+    def tls_clienthello(self, data: tls.ClientHelloData) -> None:
+        """End TLS for providers; let other TLS pass untouched only where the egress policy says so.
+
+        A foreign name inside a tunnel to a provider is ended here as well, and fails the client's check: passed on,
+        it would reach the provider.
+        """
+        server = data.context.server
+        asked = server.address[0] if server.address else ""
+        name = data.client_hello.sni or asked
+        if self._is_provider(name):
+            # The leaf names the server's address too, which may be one that our CA must not sign for.
+            server.address = (name, 443)
+        elif ctx.options.tap_egress == "tunnel" and not self._is_provider(asked):
+            data.ignore_connection = True
+
+    async def requestheaders(self, flow: http.HTTPFlow) -> None:
+        """Send a provider's request to the gateway, streamed both ways."""
+        user = self._users.get(flow.client_conn.id)
+        if user is None:
+            if not self._admit(flow):
+                return
+            user = self._users.get(flow.client_conn.id, ProxyUser(None))
+        flow.request.headers.pop("proxy-authorization", None)
+        host = flow.request.pretty_host.lower().rstrip(".")
+        if not self._is_provider(host):
+            if ctx.options.tap_egress == "refuse" or flow.request.scheme == "https":
+                flow.response = refusal(host)
+            return
+        for name in OURS:
+            flow.request.headers.pop(name, None)
+        await self._started.wait()  # clients may come before vLLM was looked at
+        assert self._service is not None
+        flow.request.headers[TOKEN_HEADER] = self._token
+        flow.request.headers[HOST_HEADER] = host
+        if user.session is not None:
+            flow.request.headers[SESSION_HEADER] = user.session
+        flow.request.scheme = "http"
+        flow.request.host = "127.0.0.1"
+        flow.request.port = self._service.port
+        flow.request.stream = True
+
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        """Bytes pass as they come."""
+        if flow.response is not None:
+            flow.response.stream = True
+
+    def _admit(self, flow: http.HTTPFlow) -> bool:
+        """Read the proxy user of a connection; a refused one gets its 407."""
+        assert self._access is not None
+        try:
+            user = self._access.check(flow.request.headers.get("proxy-authorization"))
+        except PermissionError as error:
+            flow.response = challenge(str(error))
+            return False
+        self._users[flow.client_conn.id] = user
+        return True
+
+    def _is_provider(self, host: str) -> bool:
+        return is_provider(host, self._extra)
+
+
+addons = [Intercept()]

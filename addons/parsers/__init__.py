@@ -1,0 +1,1 @@
+"""Reading replies: text in, reasoning, text and tool calls out."""

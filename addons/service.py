@@ -1,0 +1,85 @@
+"""The gateway with all its parts, wired from plain options; the addon starts and stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from addons.backend import Backend
+from addons.calls import Calls
+from addons.config import GatewayConfig
+from addons.engine import Engine
+from addons.errors import EngineUnavailable
+from addons.gateway import Gateway
+from replay.reader import Reader
+from replay.store import Store
+from replay.writer import Recorder
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
+"""No total: a long prompt on a busy server may take minutes to its first token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """What a user sets. Addresses are URLs; `model` empty means what vLLM says it serves."""
+
+    engine: str
+    store: str
+    model: str = ""
+    parser: str = "auto"
+    port: int = 0
+    config: GatewayConfig = field(default_factory=GatewayConfig)
+
+
+class Service:
+    """One gateway over one store and one vLLM."""
+
+    def __init__(self, options: ServiceOptions) -> None:
+        self._options = options
+        self.port = 0
+        self._store: Store | None = None
+        self._recorder: Recorder | None = None
+        self._http: aiohttp.ClientSession | None = None
+        self._gateway: Gateway | None = None
+
+    async def start(self) -> int:
+        """Open the store, check what can be checked, listen; returns the gateway's port.
+
+        A vLLM that is not there yet is no error (calls are answered 503 until it is); one that breaks a promise is.
+
+        Raises:
+            CallError, ModelError, UnknownParser, StoreError: what can't work, with what to change.
+        """
+        options = self._options
+        self._store = await asyncio.to_thread(Store.open, options.store)
+        self._recorder = Recorder(self._store)
+        self._http = aiohttp.ClientSession(
+            timeout=_TIMEOUT, connector=aiohttp.TCPConnector(limit=0), read_bufsize=1 << 20, trust_env=False
+        )
+        backend = Backend(Engine(options.engine, self._http), options.model, options.parser)
+        if options.model:
+            await asyncio.to_thread(backend.load, options.model)
+        try:
+            await backend.model()
+        except EngineUnavailable as error:
+            logger.warning("%s; calls are answered 503 until it is up", error.message)
+        calls = Calls(options.config, backend, self._recorder, Reader(self._store))
+        self._gateway = Gateway(options.config, calls)
+        self.port = await self._gateway.start(port=options.port)
+        return self.port
+
+    async def stop(self) -> None:
+        """Stop listening, record calls in flight as aborted, flush the record."""
+        if self._gateway is not None:
+            await self._gateway.stop()
+        if self._http is not None:
+            await self._http.close()
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.close)
+        if self._store is not None:
+            self._store.close()

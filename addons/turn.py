@@ -1,0 +1,190 @@
+"""One model call in flight: what was sampled so far, and how it ends up in the record."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+from addons.backend import Model
+from addons.contexts import Context, Contexts, message_json
+from addons.conversation import Call, Delta, Reply, ToolCallDelta, Usage
+from addons.engine import Sampled
+from addons.errors import CallError
+from addons.lineage import digest_after
+from addons.replies import ReplyParser
+from addons.sessions import LiveSession
+from replay.records import EndStatus, Purpose, TurnEnd
+
+
+@dataclass(slots=True, eq=False)
+class LiveTurn:
+    """A turn that is open in the store. `prompt` is the whole prompt, token ids.
+
+    One task samples it; each connection that wants the reply (the call, a retry of it) listens.
+    """
+
+    id: int
+    session: LiveSession
+    call: Call
+    model: Model
+    prompt: list[int]
+    params: dict[str, Any]
+    parser: ReplyParser
+    purpose: Purpose
+    opening: str
+    untrainable: str | None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    deltas: list[Delta] = field(default_factory=list)
+    """All that was said so far."""
+    first_token_at: float | None = None
+    cached_tokens: int = 0
+    last: Sampled | None = None
+    enough: bool = False
+    """Nothing more is wanted, though the engine would go on: a stop string, or the one call that was allowed."""
+    reply: Reply | None = None
+    """Set once the turn is committed."""
+    error: CallError | None = None
+    task: asyncio.Task[None] | None = None
+    listeners: set[Listener] = field(default_factory=set)
+
+    @property
+    def over(self) -> bool:
+        """The row is written for good."""
+        return self.reply is not None
+
+    @property
+    def aborted(self) -> bool:
+        """Its sampling was dropped, or is just being."""
+        return self.task is not None and (self.task.cancelled() or self.task.cancelling() > 0)
+
+    @property
+    def must_stream(self) -> bool:
+        """The end may have to be found as tokens come, even for a harness that does not stream."""
+        return self.call.stream or bool(self.call.sampling.stop) or not self.call.parallel_tool_calls
+
+    def take(self, piece: Sampled) -> None:
+        """Keep a piece as sampled, up to where it is enough, and say what it adds to the reply."""
+        if piece.ids and self.first_token_at is None:
+            self.first_token_at = time.time()
+        self.cached_tokens = max(self.cached_tokens, piece.cached_tokens)
+        step = 1 if self.must_stream else max(len(piece.ids), 1)
+        for start in range(0, len(piece.ids), step):
+            self.ids.extend(piece.ids[start : start + step])
+            self.logprobs.extend(piece.logprobs[start : start + step])
+            new = self.parser.feed(piece.ids[start : start + step])
+            self.deltas += new
+            called = any(isinstance(delta, ToolCallDelta) for delta in new)
+            if self.parser.stopped or (called and not self.call.parallel_tool_calls):
+                self.enough = True
+                break
+        if piece.finish is not None:
+            self.last = piece
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake the listeners."""
+        for listener in self.listeners:
+            listener.wake()
+
+    def conclude(self) -> Reply:
+        """Say the last deltas; the finished reply."""
+        finish: Any = "abort"
+        if self.enough:
+            finish = "stop"
+        elif self.last is not None:
+            finish = self.last.finish
+        deltas, parsed = self.parser.finish(finish, self.last.stop_reason if self.last else None)
+        self.deltas += deltas
+        usage = Usage(len(self.prompt), len(self.ids), self.cached_tokens, parsed.reasoning_tokens)
+        return Reply(parsed.message, parsed.finish, usage, parsed.stop_sequence, parsed.malformed)
+
+    def end(
+        self, status: EndStatus, reply: Reply, weight_version_end: str | None, error: dict[str, Any] | None = None
+    ) -> TurnEnd:
+        """The row's second half."""
+        untrainable = self.untrainable
+        if len(self.logprobs) != len(self.ids):
+            untrainable = f"missing logprobs: {len(self.logprobs)} for {len(self.ids)} sampled tokens"
+        return TurnEnd(
+            status=status,
+            sampled=self.ids,
+            logprobs=self.logprobs if len(self.logprobs) == len(self.ids) else [],
+            finish=reply.finish,
+            stop_sequence=reply.stop_sequence,
+            usage={"prompt": reply.usage.prompt, "completion": reply.usage.completion,
+                   "cached": reply.usage.cached, "reasoning": reply.usage.reasoning},
+            reply={**message_json(reply.message), **({"malformed": True} if reply.malformed else {})},
+            weight_version_end=weight_version_end,
+            first_token_at=self.first_token_at,
+            done_at=time.time(),
+            error=error,
+            untrainable=untrainable,
+            after_digest=digest_after(self.call.conversation, reply.message),
+        )  # fmt: skip
+
+    def remember(self, contexts: Contexts, reply: Reply) -> None:
+        """Let the next call continue this turn."""
+        contexts.remember(
+            digest_after(self.call.conversation, reply.message),
+            Context(
+                self.id, self.session.id, array("i", self.prompt), array("i", self.ids), reply.message,
+                self.purpose, self.opening,
+            ),
+        )  # fmt: skip
+
+
+class Listener:
+    """One connection that follows a turn from its beginning. Use it as a context manager.
+
+    When the last one leaves before the end, the sampling is dropped: nobody wants it any more.
+    """
+
+    def __init__(self, turn: LiveTurn) -> None:
+        self._turn = turn
+        self._news = asyncio.Event()
+        self._heard = 0
+        self._reported = 0
+
+    def __enter__(self) -> Listener:
+        self._turn.listeners.add(self)
+        if self._turn.ids or self._turn.over:  # a retry comes late
+            self._news.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._turn.listeners.discard(self)
+        if not self._turn.listeners and not self._turn.over and self._turn.task is not None:
+            self._turn.task.cancel()
+
+    def wake(self) -> None:
+        """Something was said, or it is over."""
+        self._news.set()
+
+    async def hear(self, patience: float | None) -> list[Delta] | None:
+        """What was said since the last time; None when `patience` seconds passed in silence.
+
+        An empty list comes when ids were sampled that say nothing yet, and at the end: see `LiveTurn.over`.
+        """
+        try:
+            async with asyncio.timeout(patience):
+                await self._news.wait()
+        except TimeoutError:
+            return None
+        self._news.clear()
+        new = self._turn.deltas[self._heard :]
+        self._heard += len(new)
+        return new
+
+    def unreported(self) -> list[tuple[int, float]]:
+        """Sampled ids and logprobs since the last time, but for a stop id at the end."""
+        turn = self._turn
+        upto = len(turn.ids)
+        if upto and turn.ids[-1] in turn.model.files.stop_ids:
+            upto -= 1
+        new = list(zip(turn.ids[self._reported : upto], turn.logprobs[self._reported : upto], strict=True))
+        self._reported = max(self._reported, upto)
+        return new

@@ -1,0 +1,480 @@
+"""The life of a call through the gateway, with the official SDK as the client and a scripted engine behind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from addons.errors import EngineMismatch
+from addons.model import ModelFiles
+from replay.schema import Turn
+from tests.conftest import Rig, rigged
+from tests.scripted_engine import Script, ScriptedEngine
+
+BASH: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "bash",
+        "description": "Run a command",
+        "parameters": {
+            "type": "object",
+            "properties": {"command": {"type": "string"}},
+            "required": ["command"],
+        },
+    },
+}
+USER: dict[str, Any] = {"role": "user", "content": "list the files"}
+CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls -la"}}\n</tool_call>'
+
+
+def client(rig: Rig) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{rig.url}/v1", api_key="sk-nobody", max_retries=0)
+
+
+def turns(rig: Rig) -> list[Turn]:
+    found = [turn for session in rig.reader.sessions() for turn in rig.reader.turns(session)]
+    return sorted(found, key=lambda turn: turn.id)
+
+
+async def test_a_call_that_does_not_stream(rig: Rig) -> None:
+    script = rig.engine.say("hello there")
+    reply = await client(rig).chat.completions.create(model="gpt-x", messages=[USER])
+    choice = reply.choices[0]
+    assert (choice.message.content, choice.finish_reason, choice.message.tool_calls) == (
+        "hello there",
+        "stop",
+        None,
+    )
+    assert reply.id.startswith("chatcmpl-")
+    assert reply.model == "gpt-x"
+    [turn] = turns(rig)
+    ids = [i for piece in script.pieces for i in piece]
+    assert rig.reader.sampled(turn) == (ids, [-0.25] * len(ids))
+    assert rig.reader.prompt_ids(turn) == rig.engine.requests[0]["prompt"]
+    assert reply.usage is not None
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (turn.prompt_length, len(ids))
+    assert (turn.status, turn.finish, turn.drift_reason, turn.weight_version) == (
+        "complete",
+        "stop",
+        "first",
+        "0",
+    )
+    assert turn.delivered_at is not None or turn.done_at is not None
+    assert rig.engine.requests[0]["stream"] is False
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("text", ["plain text", "Grüße 한국어 🧑‍🚀 é", CALL, f"I look.\n{CALL}\n{CALL}"])
+async def test_streamed_is_whole(rig: Rig, text: str, size: int) -> None:
+    """I1, I6: the SDK's own accumulator on the stream gives what the whole reply says."""
+    rig.engine.say(text, size=size)
+    rig.engine.say(text)
+    async with client(rig).chat.completions.stream(
+        model="m", messages=[USER], tools=[BASH], stream_options={"include_usage": True}
+    ) as stream:
+        streamed = await stream.get_final_completion()
+    whole = await client(rig).chat.completions.create(model="m", messages=[USER], tools=[BASH])
+    seen = [c.to_dict() for c in (streamed, whole)]
+    for completion in seen:
+        del completion["id"], completion["created"]
+        completion.pop("object")
+        for call in completion["choices"][0]["message"].get("tool_calls") or []:
+            assert call.pop("id").startswith("call_")
+            call.pop("index", None)
+            call["function"].pop("parsed_arguments", None)
+        message = completion["choices"][0]["message"]
+        message.pop("parsed", None)
+        message["content"] = message.get("content") or None
+        for empty in [key for key, value in message.items() if value is None]:
+            del message[empty]
+        completion["choices"][0].pop("logprobs", None)
+    assert seen[0]["choices"] == seen[1]["choices"]
+    assert seen[0]["usage"] == seen[1]["usage"]
+    first, second = turns(rig)
+    assert rig.reader.sampled(first) == rig.reader.sampled(second)
+
+
+async def test_the_stream_is_well_formed(rig: Rig) -> None:
+    """I2, I3 on the raw events."""
+    rig.engine.say(CALL + CALL)
+    body = {
+        "model": "m",
+        "messages": [USER],
+        "tools": [BASH],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{rig.url}/v1/chat/completions", json=body) as reply,
+    ):
+        assert reply.content_type == "text/event-stream"
+        lines = [line[6:] for line in (await reply.text()).split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    chunks = [json.loads(line) for line in lines[:-1]]
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] == len(rig.reader.sampled(turns(rig)[0])[0])
+    choices = [chunk["choices"][0] for chunk in chunks[:-1]]
+    assert [c["finish_reason"] for c in choices if c["finish_reason"]] == ["tool_calls"]
+    assert choices[-1]["finish_reason"] == "tool_calls"
+    assert choices[0]["delta"]["role"] == "assistant"
+    assert not any(c["delta"].get("content") for c in choices), "markup leaked"
+    calls = [call for c in choices for call in c["delta"].get("tool_calls", ())]
+    for index in (0, 1):
+        mine = [c for c in calls if c["index"] == index]
+        assert [("id" in c, "name" in c["function"]) for c in mine] == [(True, True)] + [(False, False)] * (
+            len(mine) - 1
+        )
+        assert json.loads("".join(c["function"]["arguments"] for c in mine)) == {"command": "ls -la"}
+    assert "token_ids" not in str(chunks)
+    assert "prompt_token_ids" not in str(chunks)
+
+
+async def test_the_first_delta_leaves_before_the_last_token_is_sampled(rig: Rig) -> None:
+    seen = asyncio.Event()
+
+    async def wait_for_client(index: int) -> None:
+        if index == 3:
+            await asyncio.wait_for(seen.wait(), 10)
+
+    rig.engine.say("one two three four", before=wait_for_client)
+    text = ""
+    async for chunk in await client(rig).chat.completions.create(model="m", messages=[USER], stream=True):
+        text += chunk.choices[0].delta.content or ""
+        if text:
+            seen.set()
+    assert text == "one two three four"
+
+
+async def test_the_turn_is_committed_before_the_terminal_event(rig: Rig) -> None:
+    rig.engine.say("short")
+    body = {"model": "m", "messages": [USER], "stream": True}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{rig.url}/v1/chat/completions", json=body) as reply,
+    ):
+        async for line in reply.content:
+            if b'"finish_reason":"stop"' in line:
+                [turn] = turns(rig)
+                assert turn.status == "complete"
+                break
+        else:
+            pytest.fail("no terminal event")
+
+
+async def test_an_agent_loop_is_one_sequence(rig: Rig) -> None:
+    """T2: each prompt is the parent's prompt + the ids sampled + what is new, though the harness re-serialises."""
+    messages: list[Any] = [{"role": "system", "content": "s"}, USER]
+    for number in range(3):
+        rig.engine.say(CALL)
+        reply = await client(rig).chat.completions.create(model="m", messages=messages, tools=[BASH])
+        message = reply.choices[0].message
+        assert message.tool_calls
+        call = message.tool_calls[0]
+        assert call.type == "function"
+        echoed = {"id": call.id, "type": "function"}
+        arguments = json.dumps(json.loads(call.function.arguments), indent=number or None)
+        messages.append({"role": "assistant", "content": None if number else "", "tool_calls": [
+            {**echoed, "function": {"name": "bash", "arguments": arguments}}]})  # fmt: skip
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": f"result {number}"})
+    rig.engine.say("done")
+    await client(rig).chat.completions.create(model="m", messages=messages, tools=[BASH])
+    chain = turns(rig)
+    assert [t.parent_id for t in chain] == [None, *(t.id for t in chain[:-1])]
+    for parent, child in itertools.pairwise(chain):
+        kept = rig.reader.prompt_ids(parent) + rig.reader.sampled(parent)[0]
+        assert rig.reader.prompt_ids(child)[: len(kept)] == kept
+    assert [r["prompt"] for r in rig.engine.requests] == [rig.reader.prompt_ids(t) for t in chain]
+    assert rig.reader.request(chain[-1])["messages"] == messages
+
+
+async def test_a_restarted_proxy_continues_the_conversation(tiny: ModelFiles, tmp_path: Path) -> None:
+    messages: list[Any] = [USER]
+    for words in ("first", "second"):
+        async with rigged(tiny, tmp_path) as rig:
+            rig.engine.say(words)
+            reply = await client(rig).chat.completions.create(model="m", messages=messages)
+            messages += [{"role": "assistant", "content": reply.choices[0].message.content}, USER]
+            chain = turns(rig)
+    assert [t.parent_id for t in chain] == [None, chain[0].id]
+    assert chain[0].session_id == chain[1].session_id
+
+
+async def test_strangers_with_the_same_words_are_two_sessions(rig: Rig) -> None:
+    for _ in range(2):
+        rig.engine.say("hi")
+        await client(rig).chat.completions.create(model="m", messages=[USER])
+    assert len(rig.reader.sessions()) == 2
+
+
+async def test_what_the_harness_calls_its_session_is_one(rig: Rig) -> None:
+    for word in ("a", "b"):
+        rig.engine.say("hi")
+        await client(rig).chat.completions.create(
+            model="m", messages=[{"role": "user", "content": word}], extra_headers={"session-id": "abc/1"}
+        )
+    [session] = rig.reader.sessions()
+    assert session.name.startswith("session-id.abc-1.")
+    assert session.harness == "asyncopenai"
+    assert [t.drift_reason for t in turns(rig)] == ["first", "subagent"]
+
+
+async def test_bad_input_is_the_providers_400(rig: Rig) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client(rig).chat.completions.create(model="m", messages=[{"role": "wizard", "content": "x"}])  # type: ignore[list-item,misc]
+    assert caught.value.param == "messages[0].role"
+    assert "wizard" in caught.value.message
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{rig.url}/v1/chat/completions", data=b"{oops") as reply,
+    ):
+        assert reply.status == 400
+        assert "JSON" in (await reply.json())["error"]["message"]
+    assert turns(rig) == []
+
+
+async def test_an_unknown_field_is_recorded(rig: Rig) -> None:
+    rig.engine.say("hi")
+    await client(rig).chat.completions.create(model="m", messages=[USER], extra_body={"next_week": True})
+    assert turns(rig)[0].ignored_fields == ["next_week"]
+
+
+async def test_a_prompt_over_the_window(tiny: ModelFiles, tmp_path: Path) -> None:
+    async with rigged(tiny, tmp_path, ScriptedEngine(tiny, window=64)) as rig:
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client(rig).chat.completions.create(model="m", messages=[{"role": "user", "content": "word " * 100}])
+        assert caught.value.code == "context_length_exceeded"
+        [turn] = turns(rig)
+        assert (turn.status, turn.prompt_length) == ("failed", len(rig.reader.prompt_ids(turn)))
+        assert turn.prompt_length > 64
+
+
+async def test_no_engine_is_a_503_and_a_failed_turn(tiny: ModelFiles, tmp_path: Path) -> None:
+    async with rigged(tiny, tmp_path) as rig:
+        rig.engine.scripts.append(Script([[1]], status=503))
+        with pytest.raises(openai.InternalServerError) as caught:
+            await client(rig).chat.completions.create(model="m", messages=[USER], stream=True)
+        assert caught.value.status_code == 503
+        assert caught.value.response.headers["retry-after"] == "5"
+        [turn] = turns(rig)
+        assert turn.status == "failed"
+        assert turn.error is not None
+        assert turn.error["kind"] == "unavailable"
+        rig.engine.say("back")
+        reply = await client(rig).chat.completions.create(model="m", messages=[USER])
+        assert reply.choices[0].message.content == "back"
+
+
+async def test_an_engine_that_dies_in_mid_reply(rig: Rig) -> None:
+    seen = asyncio.Event()
+
+    async def until_seen(index: int) -> None:
+        if index == 3:
+            await asyncio.wait_for(seen.wait(), 10)
+
+    script = rig.engine.say("one two three four five", before=until_seen, die_after=3)
+
+    async def read() -> None:
+        text = ""
+        async for chunk in await client(rig).chat.completions.create(model="m", messages=[USER], stream=True):
+            text += chunk.choices[0].delta.content or ""
+            if text == rig.engine.decode(script, 3):
+                seen.set()
+
+    with pytest.raises(openai.APIError, match="went away"):
+        await read()
+    [turn] = turns(rig)
+    assert turn.status == "failed"
+    assert rig.reader.sampled(turn)[0] == [i for piece in script.pieces[:3] for i in piece]
+
+
+async def test_a_client_that_leaves_stops_the_sampling(rig: Rig) -> None:
+    async def stall(index: int) -> None:
+        if index == 3:
+            await asyncio.sleep(3600)
+
+    script = rig.engine.say("one two three four five", before=stall)
+    stream = await client(rig).chat.completions.create(model="m", messages=[USER], stream=True)
+    text = ""
+    async for chunk in stream:
+        text += chunk.choices[0].delta.content or ""
+        if text == rig.engine.decode(script, 3):
+            break
+    await stream.close()
+    for _ in range(500):
+        if turns(rig)[0].status == "aborted" and rig.engine.aborted:
+            break
+        await asyncio.sleep(0.01)
+    [turn] = turns(rig)
+    assert (turn.status, turn.delivered_at) == ("aborted", None)
+    assert rig.reader.sampled(turn)[0] == [i for piece in script.pieces[:3] for i in piece]
+    assert rig.engine.aborted == 1
+
+
+async def test_the_same_call_after_an_abort_is_its_retry(rig: Rig) -> None:
+    headers = {"session-id": "s"}
+    rig.engine.say("one two three", die_after=1)
+    with pytest.raises(openai.APIError):
+        await client(rig).chat.completions.create(model="m", messages=[USER], extra_headers=headers)
+    rig.engine.say("fine")
+    await client(rig).chat.completions.create(model="m", messages=[USER], extra_headers=headers)
+    rig.engine.say("again, on purpose")
+    await client(rig).chat.completions.create(model="m", messages=[USER], extra_headers=headers)
+    failed, retried, repeated = turns(rig)
+    assert (failed.retry_of, retried.retry_of, repeated.retry_of) == (None, failed.id, None)
+
+
+async def test_a_retry_joins_the_sampling_that_goes_on(rig: Rig) -> None:
+    """The SDKs mark a retry; it must be one turn, sampled once, and both connections get the same reply."""
+    sampling, joined = asyncio.Event(), asyncio.Event()
+
+    async def until_joined(index: int) -> None:
+        sampling.set()
+        if index == 2:
+            await asyncio.wait_for(joined.wait(), 10)
+
+    rig.engine.say("one two three four", before=until_joined)
+    headers = {"session-id": "s"}
+
+    async def ask(retries: str) -> str:
+        text = ""
+        stream = await client(rig).chat.completions.create(
+            model="m", messages=[USER], stream=True, extra_headers={**headers, "x-stainless-retry-count": retries}
+        )
+        async for chunk in stream:
+            text += chunk.choices[0].delta.content or ""
+            if retries == "1" and text:
+                joined.set()
+        return text
+
+    first = asyncio.create_task(ask("0"))
+    await sampling.wait()
+    assert await asyncio.gather(first, ask("1")) == ["one two three four"] * 2
+    assert len(rig.engine.requests) == 1
+    assert len(turns(rig)) == 1
+
+
+async def test_one_call_at_a_time(rig: Rig) -> None:
+    """parallel_tool_calls=false is honoured by ending the turn after the first call, and stays trainable."""
+    for stream in (False, True):
+        script = rig.engine.say(f"{CALL}\n{CALL}", size=1000)
+        asked: Any = client(rig).chat.completions.create(
+            model="m", messages=[USER], tools=[BASH], parallel_tool_calls=False, stream=stream
+        )
+        if stream:
+            deltas = [c.choices[0] async for c in await asked]
+            assert {call.index for d in deltas for call in d.delta.tool_calls or ()} == {0}
+            assert deltas[-1].finish_reason == "tool_calls"
+        else:
+            choice = (await asked).choices[0]
+            assert (len(choice.message.tool_calls), choice.finish_reason) == (1, "tool_calls")
+    ids = [i for piece in script.pieces for i in piece]
+    for turn in turns(rig):
+        kept, logprobs = rig.reader.sampled(turn)
+        assert kept == ids[: len(kept)]
+        assert len(kept) == len(logprobs) < len(ids)
+        assert turn.untrainable is None
+
+
+async def test_a_forced_call_is_a_grammar_and_untrainable(rig: Rig) -> None:
+    rig.engine.say(CALL)
+    await client(rig).chat.completions.create(model="m", messages=[USER], tools=[BASH], tool_choice="required")
+    assert "tags_with_separator" in rig.engine.requests[0]["structured_outputs"]["structural_tag"]
+    assert turns(rig)[0].untrainable == "constrained decoding"
+
+
+async def test_a_silent_engine_is_bridged_by_keep_alives(tiny: ModelFiles, tmp_path: Path) -> None:
+    async with rigged(tiny, tmp_path, keepalive=0.05) as rig:
+        seen = asyncio.Event()
+
+        async def until_seen(index: int) -> None:
+            await asyncio.wait_for(seen.wait(), 10)
+
+        rig.engine.say("late", before=until_seen)
+        body = {"model": "m", "messages": [USER], "stream": True}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{rig.url}/v1/chat/completions", json=body) as reply,
+        ):
+            async for line in reply.content:
+                if line == b": keep-alive\n":
+                    seen.set()
+        assert seen.is_set()
+        assert turns(rig)[0].status == "complete"
+
+
+async def test_stop_strings_length_and_constraints(rig: Rig) -> None:
+    rig.engine.say("answer END", end=None, stop_reason="END")
+    reply = await client(rig).chat.completions.create(model="m", messages=[USER], stop="END")
+    assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("answer ", "stop")
+    rig.engine.say("cut sho", end=None, finish="length")
+    reply = await client(rig).chat.completions.create(model="m", messages=[USER], max_tokens=2)
+    assert reply.choices[0].finish_reason == "length"
+    rig.engine.say('{"a": 1}')
+    await client(rig).chat.completions.create(model="m", messages=[USER], response_format={"type": "json_object"})
+    stopped, cut, constrained = turns(rig)
+    assert (stopped.finish, stopped.stop_sequence) == ("stop_sequence", "END")
+    assert (cut.finish, cut.sampling_sent["max_tokens"]) == ("length", 2)
+    assert constrained.untrainable == "constrained decoding"
+    assert rig.engine.requests[2]["structured_outputs"] == {"json_object": True}
+
+
+async def test_logprobs_are_answered_when_asked(rig: Rig) -> None:
+    for stream in (False, True):
+        script = rig.engine.say("ok then")
+        asked: Any = client(rig).chat.completions.create(model="m", messages=[USER], logprobs=True, stream=stream)
+        if stream:
+            content = [
+                t for c in [c async for c in await asked] for t in (c.choices[0].logprobs or _NONE).content or []
+            ]
+        else:
+            content = (await asked).choices[0].logprobs.content
+        assert [t.logprob for t in content] == [-0.25] * (len(script.pieces) - 1), "all but the end of turn"
+        assert "".join(t.token for t in content) == "ok then"
+
+
+class _NONE:
+    content = None
+
+
+async def test_other_dialects_say_501_in_their_own_words(rig: Rig) -> None:
+    async with aiohttp.ClientSession() as http:
+        async with http.post(f"{rig.url}/v1/messages", json={}) as reply:
+            assert (reply.status, (await reply.json())["type"]) == (501, "error")
+        async with http.post(f"{rig.url}/v1beta/models/g:generateContent", json={}) as reply:
+            assert (reply.status, (await reply.json())["error"]["status"]) == (501, "UNIMPLEMENTED")
+        async with http.post(f"{rig.url}/v1/responses", json={}) as reply:
+            assert (reply.status, (await reply.json())["error"]["code"]) == (501, "unsupported")
+        async with http.post(f"{rig.url}/v1/embeddings", json={}) as reply:
+            assert (reply.status, (await reply.json())["error"]["code"]) == (404, "unknown_url")
+    assert turns(rig) == []
+
+
+async def test_models_are_listed(rig: Rig) -> None:
+    assert [m.id async for m in client(rig).models.list()] == ["scripted"]
+    assert (await client(rig).models.retrieve("gpt-x")).id == "gpt-x"
+
+
+async def test_raw_logprobs_refuse_to_start(tiny: ModelFiles, tmp_path: Path) -> None:
+    with pytest.raises(EngineMismatch, match="processed_logprobs"):
+        async with rigged(tiny, tmp_path, ScriptedEngine(tiny, raw_logprobs=True)):
+            pass
+
+
+async def test_a_base_url_is_refused_where_keys_are_compulsory(tiny: ModelFiles, tmp_path: Path) -> None:
+    async with rigged(tiny, tmp_path, open_access=False, token="secret") as rig:
+        async with aiohttp.ClientSession() as http, http.get(f"{rig.url}/v1/models") as reply:
+            assert reply.status == 407
+        headers = {"x-harnesstap-token": "secret", "x-harnesstap-session": "named"}
+        rig.engine.say("hi")
+        await client(rig).chat.completions.create(model="m", messages=[USER], extra_headers=headers)
+        assert [s.name for s in rig.reader.sessions()] == ["named"]

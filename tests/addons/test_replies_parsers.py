@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addons.conversation import Conversation, Message, Tool
+from addons.habits import Habits
+from addons.model import ModelFiles
+from addons.prompts import Prompts
+from addons.replies import ReplyParser, UnknownParser, available, parser_for
+from tests.addons.kit import BASH, CHATML, call, chatml, said, strict, trl_model, trl_templates
+
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close_pattern": r"</tool_call>\s*",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
+    },
+}
+
+
+def read(model: ModelFiles, text: str, parser: str | None = None, tools: tuple[Tool, ...] = (BASH,)) -> Message:
+    choice = parser_for(model, parser)
+    prompt = Prompts(model).first(Conversation((Message("user", "hi"),), tools))
+    reply = ReplyParser(choice, prompt, tools)
+    deltas = reply.feed(model.tokenizer.encode(text, add_special_tokens=False))
+    last, parsed = reply.finish("stop")
+    assert said([*deltas, *last]) == parsed.message
+    return parsed.message
+
+
+def test_the_format_is_proven_by_the_templates_own_call(tmp_path: Path) -> None:
+    choice = parser_for(chatml(tmp_path))
+    assert (choice.name, choice.streams) == ("hermes", True)
+    assert parser_for(chatml(tmp_path / "b"), "auto").name == "hermes"
+
+
+def test_the_models_own_response_template_goes_first(tmp_path: Path) -> None:
+    model = chatml(tmp_path, response_template=RESPONSE_TEMPLATE)
+    assert parser_for(model).name == "config"
+    message = read(model, 'ok <tool_call>{"name": "bash", "arguments": {"n": 1}}</tool_call>\n<|im_end|>')
+    assert message.content == "ok "
+    assert [(c.name, c.arguments) for c in message.tool_calls] == [("bash", '{"n": 1}')]
+    broken = read(model, "<tool_call>{oops}</tool_call><|im_end|>")
+    assert (broken.content, broken.tool_calls) == ("<tool_call>{oops}</tool_call>", ())
+
+
+def test_a_response_template_that_does_not_read_its_own_model_is_passed_over(tmp_path: Path) -> None:
+    fields = {"content": {"content": "text"}}
+    model = chatml(tmp_path, response_template={"start_anchor": "<|im_start|>assistant\n", "fields": fields})
+    assert parser_for(model).name == "hermes"
+    assert parser_for(model, "config").name == "config"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [{"start_anchor": "x", "fields": {"wrong": {}}}, {"start_anchor": "x", "fields": {"content": {"open": ""}}}],
+)
+def test_a_wrong_response_template(tmp_path: Path, template: dict[str, Any]) -> None:
+    with pytest.raises(UnknownParser, match="response_template"):
+        parser_for(chatml(tmp_path, response_template=template))
+
+
+def test_unknown_says_what_can_be_chosen(tmp_path: Path) -> None:
+    model = strict(tmp_path / "strict")
+    with pytest.raises(UnknownParser, match=r"shows no tool calls.*hermes.*text.*renderers:qwen3"):
+        parser_for(model)
+    with pytest.raises(UnknownParser, match=r"no parser 'hermse'. Choose one of: .*hermes"):
+        parser_for(model, "hermse")
+    with pytest.raises(UnknownParser, match="no response_template"):
+        parser_for(model, "config")
+    with pytest.raises(UnknownParser, match="does not fit its tokenizer"):
+        parser_for(model, "renderers:qwen3")
+    odd = chatml(
+        tmp_path / "odd", template=CHATML.replace("<tool_call>", "<|call|>").replace("</tool_call>", "<|/call|>")
+    )
+    with pytest.raises(UnknownParser, match="none of them reads the tool call"):
+        parser_for(odd)
+    assert {"hermes", "qwen-xml", "think", "text", "config", "renderers:deepseek-v3"} <= set(available())
+
+
+def test_text_and_think(tmp_path: Path) -> None:
+    model = chatml(tmp_path)
+    reply = '<think>a</think>b<tool_call>{"name": "bash", "arguments": {}}</tool_call>'
+    assert read(model, reply, "text") == Message("assistant", reply)
+    assert read(model, reply, "think") == Message("assistant", reply.partition("</think>")[2], "a")
+
+
+XML = """\
+<tool_call>
+<function=bash>
+<parameter=command>
+ls
+
+ -la
+</parameter>
+<parameter=n>
+7
+</parameter>
+</function>
+</tool_call>"""
+TYPED = Tool("bash", "", {"type": "object", "properties": {"command": {"type": "string"}, "n": {"type": "integer"}}})
+
+
+def test_xml_calls(tmp_path: Path) -> None:
+    model = chatml(tmp_path)
+    got = read(model, "ok\n" + XML, "qwen-xml", (TYPED,))
+    assert [(c.name, c.arguments) for c in got.tool_calls] == [("bash", '{"command": "ls\\n\\n -la", "n": 7}')]
+    assert got.content == "ok\n"
+    without = read(model, "<tool_call>\n<function=bash>\n</function>\n</tool_call>", "qwen-xml")
+    assert [(c.name, c.arguments) for c in without.tool_calls] == [("bash", "{}")]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        XML.replace("</parameter>", "", 1).replace("\n<parameter=n>\n7\n</parameter>", ""),
+        XML.replace("<parameter=n>", "<parameter n>"),
+        XML.replace("<function=bash>", "<function bash>"),
+        XML.removesuffix("</tool_call>"),
+        '<tool_call>\n{"name": "bash", "arguments": {}}\n</tool_call>',
+    ],
+)
+def test_broken_xml_calls_are_text(tmp_path: Path, broken: str) -> None:
+    model = chatml(tmp_path)
+    choice = parser_for(model, "qwen-xml")
+    reply = ReplyParser(choice, [1], [TYPED])
+    reply.feed(model.tokenizer.encode(broken, add_special_tokens=False))
+    _, parsed = reply.finish("stop")
+    assert parsed.message == Message("assistant", broken)
+    assert parsed.malformed
+
+
+# Templates of published models that have tool calls, and what reads them.
+_EXPECTED = {
+    "qwen2_5": "hermes",
+    "qwen3": "hermes",
+    "qwen3_instruct_2507": "hermes",
+    "qwen3_vl": "hermes",
+    "qwen3_5_think": "qwen-xml",
+    "qwen3_5_nothink": "qwen-xml",
+    "qwen3_6": "qwen-xml",
+    "qwen3_8": "qwen-xml",
+    "nemotron_3_nano": "qwen-xml",
+    "nemotron_3_super": "qwen-xml",
+    "nemotron_3_ultra": "qwen-xml",
+    "nemotron_3_5_lightning": "qwen-xml",
+}
+
+
+@pytest.mark.parametrize("name", sorted(_EXPECTED.keys() & trl_templates().keys()))
+def test_published_templates(name: str, tmp_path: Path) -> None:
+    """The parser that is chosen reads back what the template writes: text, reasoning, and two calls."""
+    model = trl_model(tmp_path, name, trl_templates()[name])
+    choice = parser_for(model)
+    assert choice.name == _EXPECTED[name]
+    prompts = Prompts(model)
+    habits: Habits = prompts.probe().habits
+    calls = (call("bash", '{"command": "ls -la"}', 1), call("bash", '{"command": "pwd"}', 2))
+    meant = Message("assistant", "I look.", "Hm." if habits.reasoning else "", calls)
+    user = Message("user", "hi")
+    tools = prompts.template.tools((BASH,))
+    before = prompts.template.render(prompts.template.messages([user]), tools)
+    after = prompts.template.render(prompts.template.messages([user, meant]), tools, generation=False)
+    shared = next(n for n, (a, b) in enumerate(zip(before + "\0", after, strict=False)) if a != b)
+    prompt = prompts.first(Conversation((user,), (BASH,))) if before == after[:shared] else None
+    if prompt is None:  # the generation prompt opens reasoning, or closes it
+        prompt = model.tokenizer.encode(after[:shared], add_special_tokens=False)
+    reply = ReplyParser(choice, prompt, (BASH,))
+    reply.feed(model.tokenizer.encode(after[shared:].rstrip("\n"), add_special_tokens=False))
+    _, parsed = reply.finish("stop")
+    got = parsed.message
+    assert (got.content.strip(), got.reasoning) == (meant.content, meant.reasoning)
+    assert [(c.name, c.arguments) for c in got.tool_calls] == [(c.name, c.arguments) for c in calls]
+
+
+@pytest.mark.skipif("deepseekv3" not in trl_templates(), reason="TRL is not installed")
+def test_a_family_of_renderers_is_found_by_what_it_writes(tmp_path: Path) -> None:
+    model = trl_model(tmp_path, "deepseekv3", trl_templates()["deepseekv3"])
+    choice = parser_for(model)
+    assert choice.name.startswith("renderers:deepseek")
+    assert not choice.streams
+    written = (
+        "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>bash\n"
+        '```json\n{"command": "ls"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>'
+    )
+    reply = ReplyParser(choice, model.tokenizer.encode("<｜User｜>hi<｜Assistant｜>"), (BASH,))
+    assert reply.feed(model.tokenizer.encode(written, add_special_tokens=False)) == []
+    deltas, parsed = reply.finish("stop")
+    assert said(deltas) == parsed.message
+    assert parsed.message.content == "I look."
+    assert [(c.name, c.arguments) for c in parsed.message.tool_calls] == [("bash", '{"command": "ls"}')]
+    reply = ReplyParser(choice, [1], (BASH,))
+    reply.feed(model.tokenizer.encode(written.replace('"ls"}', '"ls"'), add_special_tokens=False))
+    _, parsed = reply.finish("stop")
+    assert parsed.malformed
+    assert parsed.message.tool_calls == ()

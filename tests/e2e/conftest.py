@@ -1,0 +1,50 @@
+"""Real parts: vLLM on the tiny model, mitmdump, a harness from its registry. Each is started once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.conftest import TINY
+from tests.e2e.wiretap import Wiretap
+from tests.proxy import Proxy, mitmdump
+from trainer import harness, processes, serve
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def tiny_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real vLLM that serves the shipped tiny model."""
+    log = tmp_path_factory.mktemp("vllm") / "vllm.log"
+    port = processes.free_port()
+    options = serve.ServeOptions(model=str(TINY), port=port, kv_cache_gib=1, extra=("--max-num-seqs", "16"))
+    process = serve.start(options, log=log)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        serve.wait_ready(url, process, log=log)
+        yield url
+    finally:
+        processes.stop(process)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def wiretap(tiny_vllm: str) -> AsyncIterator[Wiretap]:
+    async for running in Wiretap(tiny_vllm).run():
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def proxy(wiretap: Wiretap, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proxy]:
+    """mitmdump with the addon before the tapped vLLM."""
+    async with mitmdump(tmp_path_factory.mktemp("proxy"), wiretap.url, tap_max_tokens="64") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mini() -> Path:
+    """The real mini-swe-agent, in an environment of its own."""
+    return harness.install(harness.get("mini-swe-agent"), ROOT / ".harness")
