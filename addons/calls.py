@@ -26,6 +26,7 @@ from addons.purposes import purpose_of
 from addons.replies import ReplyParser
 from addons.sampling import plan
 from addons.sessions import LiveSession, Sessions
+from addons.stored import StoredResponses
 from addons.turn import LiveTurn
 from replay.reader import Reader
 from replay.records import DriftReason, EndStatus, NewTurn, Purpose, TurnEnd
@@ -45,6 +46,8 @@ class Request:
     raw: bytes
     call: Call
     received_at: float
+    reply_id: str
+    """The id the reply will carry on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Calls:
         self._recorder = recorder
         self.backend = backend
         self.contexts = Contexts(reader)
+        self.responses = StoredResponses(reader)
         self._sessions = Sessions(recorder, reader, self.contexts)
 
     async def begin(self, request: Request) -> LiveTurn:
@@ -158,6 +162,20 @@ class Calls:
         turn.reply = reply
         turn.tell()
 
+    def forget(self) -> None:
+        """Drop every cache in front of the record."""
+        self.contexts.clear()
+        self.responses.clear()
+
+    async def count(self, caller: Caller, call: Call) -> int:
+        """Tokens of the prompt that this call would have: exactly, where its session is known also as continued."""
+        model = await self.backend.model()
+        session_id = self._sessions.known(caller)
+        found = None
+        if session_id is not None:
+            found = self.contexts.find(session_id, lineage.prefixes(call.conversation))
+        return len((await asyncio.to_thread(self._prompt, model, call, found))[0])
+
     def delivered(self, turn: LiveTurn) -> None:
         """The terminal event was handed to the connection."""
         turn.session.delivered(turn)
@@ -166,28 +184,37 @@ class Calls:
     def _place(
         self, model: Model, session: LiveSession, call: Call, found: tuple[Context, lineage.Prefix] | None
     ) -> Placement:
-        conversation = call.conversation
-        drift: DriftReason | None
-        if found is not None:
+        conversation, opening = call.conversation, lineage.opening(call.conversation)
+        prompt, suffix = self._prompt(model, call, found)
+        if found is not None and suffix is not None:
             context, prefix = found
+            purpose = purpose_of(call, None, context.purpose, session_has_tools=session.offers_tools)
             new = conversation.messages[prefix.messages :]
-            try:
-                extension = model.prompts.extend(conversation, context.prompt, context.sampled, context.reply, new)
-                purpose = purpose_of(call, None, context.purpose, session_has_tools=session.offers_tools)
-                prompt = [*context.prompt, *context.sampled, *extension.suffix]
-                return Placement(context, None, context.opening, purpose, prompt, extension.suffix, new)
-            except BridgeRefused as refusal:
-                logger.info("session %s: no bridge to the next turn (%s), a new root", session.name, refusal)
-                drift = "template"
-        else:
-            opening = lineage.opening(conversation)
+            return Placement(context, None, context.opening, purpose, prompt, suffix, new)
+        drift: DriftReason = "template"
+        if found is None:
             drift = lineage.drift(first=not session.openings, same_opening=opening in session.openings)
+        inherited = None if found is None else found[0].purpose
+        purpose = purpose_of(call, drift, inherited, session_has_tools=session.offers_tools)
+        return Placement(None, drift, opening, purpose, prompt, prompt, conversation.messages)
+
+    def _prompt(
+        self, model: Model, call: Call, found: tuple[Context, lineage.Prefix] | None
+    ) -> tuple[list[int], list[int] | None]:
+        """The whole prompt's ids, and those of them after the parent's tokens; None for what must be a root."""
+        conversation = call.conversation
         try:
-            prompt = model.prompts.first(conversation)
+            if found is not None:
+                context, prefix = found
+                new = conversation.messages[prefix.messages :]
+                try:
+                    bridge = model.prompts.extend(conversation, context.prompt, context.sampled, context.reply, new)
+                    return [*context.prompt, *context.sampled, *bridge.suffix], bridge.suffix
+                except BridgeRefused as refusal:
+                    logger.info("turn %d: no bridge to the next turn (%s)", context.turn_id, refusal)
+            return model.prompts.first(conversation), None
         except TemplateError as error:
             raise BadRequest(f"The model's chat template refuses these messages: {error}", param="messages") from error
-        purpose = purpose_of(call, drift, found[0].purpose if found else None, session_has_tools=session.offers_tools)
-        return Placement(None, drift, lineage.opening(conversation), purpose, prompt, prompt, conversation.messages)
 
     async def _open(
         self, request: Request, digest: str, session: LiveSession, placement: Placement, model: Model | None,
@@ -215,6 +242,7 @@ class Calls:
             request=request.body,
             messages=tuple(message_json(m) for m in placement.new),
             opening=placement.opening,
+            reply_id=request.reply_id,
         )
         turn_id = await asyncio.wrap_future(self._recorder.open_turn(new))
         session.openings.add(placement.opening)

@@ -18,6 +18,8 @@ class GatewayConfig:
     keepalive: float = 5.0
     """Silence after which a streaming harness gets its provider's keep-alive."""
     body_limit: int = 64 << 20
+    websocket: bool = True
+    """Speak Responses over WebSocket; otherwise an upgrade is answered 426 at once, and harnesses use POST."""
     token: str = ""
     """Shared with the interceptor; empty lets nobody claim a session by header."""
     open_access: bool = True

@@ -60,6 +60,12 @@ class Contexts:
             self._session_of.pop(gone_digest, None)
             self._ids -= gone.tokens
 
+    def clear(self) -> None:
+        """Forget everything; the store still knows it."""
+        self._by_digest.clear()
+        self._session_of.clear()
+        self._ids = 0
+
     def find(self, session_id: int, candidates: Sequence[Prefix]) -> tuple[Context, Prefix] | None:
         """The turn of a session that a call continues: the longest of its prefixes that is known."""
         for prefix in candidates:

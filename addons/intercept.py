@@ -124,6 +124,7 @@ class Intercept:
             token=self._token,
             open_access=not self._access.compulsory,
             extra_providers=self._extra,
+            websocket=options.tap_websocket,
         )
         self._service = Service(
             ServiceOptions(
@@ -200,6 +201,11 @@ class Intercept:
         """Bytes pass as they come."""
         if flow.response is not None:
             flow.response.stream = True
+
+    def websocket_message(self, flow: http.HTTPFlow) -> None:
+        """Messages pass; mitmproxy would keep all of them as long as the connection lives."""
+        assert flow.websocket is not None
+        del flow.websocket.messages[:-1]
 
     def _admit(self, flow: http.HTTPFlow) -> bool:
         """Read the proxy user of a connection; a refused one gets its 407."""

@@ -66,13 +66,19 @@ def digest_after(conversation: Conversation, reply: Message) -> str:
 
 
 def opening(conversation: Conversation) -> str:
-    """The digest of what came before any reply: the same for every call of one harness run on one task."""
+    """The digest of how it began, to the first user message: one for all calls of one run on one task.
+
+    What a harness puts behind that and later drops (a reminder, a format error in place of the reply it was about)
+    must not make the run look like another conversation.
+    """
     running = Digest(())
     digest = running.now()
     for message in conversation.messages:
         if message.role in ("assistant", "tool"):
             break
         digest = running.add(message)
+        if message.role == "user":
+            break
     return digest
 
 

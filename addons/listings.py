@@ -15,6 +15,10 @@ def listing(route: Route, facts: EngineFacts) -> dict[str, Any]:
     """The model that is served, under its own name; or any one by the name it was asked for."""
     name = route.model or facts.model
     single = route.model is not None
+    if route.provider == "chatgpt":
+        # Empty on purpose: Codex then keeps what it is built with, its own prompts above all. A model of ours listed
+        # here would replace them, and the harness would not be the one that people run.
+        return {"models": []}
     match route.dialect:
         case "messages":
             card = {

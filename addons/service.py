@@ -46,6 +46,7 @@ class Service:
         self._recorder: Recorder | None = None
         self._http: aiohttp.ClientSession | None = None
         self._gateway: Gateway | None = None
+        self._calls: Calls | None = None
 
     async def start(self) -> int:
         """Open the store, check what can be checked, listen; returns the gateway's port.
@@ -68,10 +69,15 @@ class Service:
             await backend.model()
         except EngineUnavailable as error:
             logger.warning("%s; calls are answered 503 until it is up", error.message)
-        calls = Calls(options.config, backend, self._recorder, Reader(self._store))
-        self._gateway = Gateway(options.config, calls)
+        self._calls = Calls(options.config, backend, self._recorder, Reader(self._store))
+        self._gateway = Gateway(options.config, self._calls)
         self.port = await self._gateway.start(port=options.port)
         return self.port
+
+    def forget(self) -> None:
+        """Drop what is only cached in memory; everything must go on from the record."""
+        if self._calls is not None:
+            self._calls.forget()
 
     async def stop(self) -> None:
         """Stop listening, record calls in flight as aborted, flush the record."""

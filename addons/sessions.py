@@ -73,6 +73,12 @@ class Sessions:
             name = f"anon-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
         return await self._open(name, caller)
 
+    def known(self, caller: Caller) -> int | None:
+        """The id of a session that called before and can be told without its conversation."""
+        name = caller.session or _from_hint(caller.hint)
+        live = None if name is None else self._by_name.get(name)
+        return None if live is None else live.id
+
     async def _open(self, name: str, caller: Caller) -> LiveSession:
         if (live := self._by_name.get(name)) is not None:
             self._by_name.move_to_end(name)

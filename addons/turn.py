@@ -100,7 +100,7 @@ class LiveTurn:
         deltas, parsed = self.parser.finish(finish, self.last.stop_reason if self.last else None)
         self.deltas += deltas
         usage = Usage(len(self.prompt), len(self.ids), self.cached_tokens, parsed.reasoning_tokens)
-        return Reply(parsed.message, parsed.finish, usage, parsed.stop_sequence, parsed.malformed)
+        return Reply(parsed.message, parsed.finish, usage, parsed.stop_sequence, parsed.malformed, tuple(self.deltas))
 
     def end(
         self, status: EndStatus, reply: Reply, weight_version_end: str | None, error: dict[str, Any] | None = None

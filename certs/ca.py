@@ -215,9 +215,7 @@ def _read(path: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
         raise TrustError(f"{path} is damaged ({error}): {advice}") from error
     if not _is_ours(certificate.public_bytes(serialization.Encoding.DER)) or not _hosts(certificate):
         issuer = certificate.subject.rfc4514_string()
-        raise TrustError(
-            f"{path} holds a certificate authority that harnesstap did not make ({issuer}): {advice}"
-        )
+        raise TrustError(f"{path} holds a certificate authority that harnesstap did not make ({issuer}): {advice}")
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise TrustError(f"{path} is damaged (its key is not its certificate's): {advice}")
     return key, certificate
@@ -239,9 +237,7 @@ def _is_ours(der: bytes) -> bool:
     if ORGANIZATION.encode() not in der:
         return False
     subject = x509.load_der_x509_certificate(der).subject
-    return any(
-        part.value == ORGANIZATION for part in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    )
+    return any(part.value == ORGANIZATION for part in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
 
 
 def _trusted_besides_ours(environ: Mapping[str, str]) -> list[bytes]:

@@ -73,9 +73,7 @@ def system_roots() -> list[bytes]:
             return read_certificates(place)
         except (OSError, ValueError) as error:
             problems.append(f"{place}: {error}")
-    raise TrustError(
-        "no trusted roots on this machine, install ca-certificates or certifi:\n" + "\n".join(problems)
-    )
+    raise TrustError("no trusted roots on this machine, install ca-certificates or certifi:\n" + "\n".join(problems))
 
 
 def user_roots(environ: Mapping[str, str]) -> list[bytes]:
@@ -90,9 +88,7 @@ def user_roots(environ: Mapping[str, str]) -> list[bytes]:
             found += read_certificates(Path(place))
         except (OSError, ValueError) as error:
             named = ", ".join(name for name in CA_VARIABLES if environ.get(name) == place)
-            raise TrustError(
-                f"{named} names {place!r}, which cannot be used ({error}): mend or unset it"
-            ) from error
+            raise TrustError(f"{named} names {place!r}, which cannot be used ({error}): mend or unset it") from error
     return found
 
 

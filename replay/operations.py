@@ -100,6 +100,7 @@ def prepare_turn(new: NewTurn, cache: ItemCache) -> Prepared[int]:
         "template_hash": new.template_hash,
         "weight_version": new.weight_version,
         "body_digest": new.body_digest,
+        "reply_id": new.reply_id,
         "opening": new.opening,
         "skeleton": body.skeleton,
         "messages": digests,

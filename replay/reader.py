@@ -136,6 +136,11 @@ class Reader:
             found |= {turn.after_digest: turn for turn in self._turns(query) if turn.after_digest is not None}
         return found
 
+    def turn_by_reply(self, reply_id: str) -> Turn | None:
+        """The turn whose reply carried this id, the newest should there be several; None when there is none."""
+        found = self._turns(select(Turn).where(Turn.reply_id == reply_id).order_by(Turn.id.desc()).limit(1))
+        return found[0] if found else None
+
     def openings(self, session_id: int) -> set[str]:
         """What the conversations of a session began with (`opening`)."""
         query = select(Turn.opening).where(Turn.session_id == session_id, Turn.opening.is_not(None)).distinct()

@@ -60,6 +60,8 @@ class NewTurn:
     ignored_fields: Sequence[str] = ()
     drift_reason: DriftReason | None = None
     """Why there is no parent. None for a continuation, and for a call refused before it had a prompt."""
+    reply_id: str | None = None
+    """The id that the reply carries on the wire."""
     opening: str | None = None
     """sha256 of the conversation before any reply: the same for all calls of one conversation."""
     template_hash: str | None = None

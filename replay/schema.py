@@ -118,6 +118,8 @@ class Turn(Base):
 
     body_digest: Mapped[str] = mapped_column(Digest)
     """sha256 of the raw body: the same call sent again has the same."""
+    reply_id: Mapped[str | None] = mapped_column(index=True)
+    """The id the reply carries on the wire, by which a later call may name it (`previous_response_id`)."""
     opening: Mapped[str | None] = mapped_column(Digest)
     """sha256 of the conversation before any reply."""
     after_digest: Mapped[str | None] = mapped_column(Digest)

@@ -58,10 +58,12 @@ def test_the_gateway_knows_nothing_of_mitmproxy() -> None:
 
 
 def test_only_the_interceptors_side_loads_in_the_proxy() -> None:
-    """Through libraries too: what is really in memory once everything the addon needs is imported and a model loaded."""
+    """Through libraries too: what is really in memory once the addon is imported and a model loaded."""
     script = (
         "import sys, addons.intercept\n"
-        "from addons.model import ModelFiles\nfrom addons.prompts import Prompts\nfrom addons.replies import parser_for\n"
+        "from addons.model import ModelFiles\n"
+        "from addons.prompts import Prompts\n"
+        "from addons.replies import parser_for\n"
         f"files = ModelFiles.load({str(ROOT / 'trainer' / 'tiny' / 'checkpoint')!r})\n"
         "Prompts(files); parser_for(files)\n"
         f"print(sorted({HEAVY!r} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""What the gateway asks of a dialect."""
+"""What the gateway asks of a dialect, and the table of the four."""
 
 from __future__ import annotations
 
@@ -38,23 +38,51 @@ class Emitter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """What a call's URL says beside its body (Gemini names model and form there)."""
+
+    model: str = ""
+    stream: bool = False
+    sse: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
-    """A dialect that can be served. `items` names the request's list of messages."""
+    """One dialect. `items` names the request's list of messages; the ids are the provider's prefixes."""
 
     name: str
     items: str
     reply_id: str
     call_id: str
-    read: Callable[[Any], Call]
+    read: Callable[[Any, Target], Call]
     emitter: Callable[[Call, str, int], Emitter]
+    error_body: Callable[[CallError], dict[str, Any]]
+    read_count: Callable[[Any, Target], Call] | None = None
+    """Reads the body of a token count; None where the provider has no such route."""
+    count_reply: Callable[[int], dict[str, Any]] | None = None
+    refusal_in_stream: Callable[[Any, CallError], bytes | None] = lambda emitter, error: None
+    """A whole stream for a call refused before it began, where the provider refuses there and not by HTTP status."""
 
 
-SERVED = {
-    chat.NAME: Dialect(chat.NAME, chat.ITEMS, chat.REPLY_ID, chat.CALL_ID, chat.read, chat.Emitter),
-}
-ERROR_BODY: dict[str, Callable[[CallError], dict[str, Any]]] = {
-    chat.NAME: chat.error_body,
-    responses.NAME: responses.error_body,
-    messages.NAME: messages.error_body,
-    gemini.NAME: gemini.error_body,
-}
+DIALECTS = {
+    chat.NAME: Dialect(
+        chat.NAME, chat.ITEMS, chat.REPLY_ID, chat.CALL_ID,
+        lambda body, _: chat.read(body), chat.Emitter, chat.error_body,
+    ),
+    responses.NAME: Dialect(
+        responses.NAME, responses.ITEMS, responses.REPLY_ID, responses.CALL_ID,
+        lambda body, _: responses.read(body), responses.Emitter, responses.error_body,
+        lambda body, _: responses.read_count(body), responses.count_reply,
+        lambda emitter, error: emitter.refuse(error),
+    ),
+    messages.NAME: Dialect(
+        messages.NAME, messages.ITEMS, messages.REPLY_ID, messages.CALL_ID,
+        lambda body, at: messages.read(body, at.model), messages.Emitter, messages.error_body,
+        lambda body, at: messages.read_count(body, at.model), messages.count_reply,
+    ),
+    gemini.NAME: Dialect(
+        gemini.NAME, gemini.ITEMS, gemini.REPLY_ID, gemini.CALL_ID,
+        lambda body, at: gemini.read(body, at.model, at.stream, at.sse), gemini.Emitter, gemini.error_body,
+        lambda body, at: gemini.read_count(body, at.model), gemini.count_reply,
+    ),
+}  # fmt: skip

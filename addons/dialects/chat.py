@@ -29,6 +29,7 @@ from addons.conversation import (
     Usage,
 )
 from addons.dialects.fields import Fields, refuse, wrong_type
+from addons.dialects.schemas import resolved
 from addons.errors import BadRequest, CallError
 
 NAME = "chat"
@@ -218,7 +219,9 @@ def _tool(item: Fields) -> Tool | None:
 
 
 def _function(item: Fields) -> Tool:
-    tool = Tool(item.need("name", item.text("name")), item.text("description") or "", item.mapping("parameters"))
+    name, description = item.need("name", item.text("name")), item.text("description") or ""
+    schema = item.mapping("parameters")
+    tool = Tool(name, description, None if schema is None else resolved(schema))
     item.ignore("strict")
     item.close()
     return tool

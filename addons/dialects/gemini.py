@@ -15,6 +15,7 @@ from addons.dialects.gemini_fields import GoogleFields, violation
 from addons.dialects.gemini_format import output_constraint
 from addons.dialects.gemini_schema import json_schema
 from addons.dialects.gemini_stream import Emitter
+from addons.dialects.schemas import resolved
 
 __all__ = ["CALL_ID", "ITEMS", "NAME", "REPLY_ID", "Emitter", "count_reply", "error_body", "read", "read_count"]
 
@@ -158,7 +159,7 @@ def _function(item: GoogleFields) -> Tool:
         violation(item.at("parameters"), "parameters and parameters_json_schema are mutually exclusive.")
     if parameters is not None:
         plain = json_schema(parameters, item.at("parameters"))
-    tool = Tool(name, item.text("description") or "", plain)
+    tool = Tool(name, item.text("description") or "", None if plain is None else resolved(plain))
     item.ignore("response", "responseJsonSchema", "behavior")
     item.close()
     return tool

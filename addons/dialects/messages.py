@@ -28,26 +28,26 @@ REPLY_ID, CALL_ID = "msg_", "toolu_"
 _THINKS = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
 
 
-def read(body: Any) -> Call:
-    """Read a request body.
+def read(body: Any, model: str = "") -> Call:
+    """Read a request body. `model` is the one in the URL, for the hosts that name it there (Vertex).
 
     Raises:
         BadRequest: naming the field, in the provider's words.
     """
     try:
-        return _read(body, counting=False)
+        return _read(body, model, counting=False)
     except BadRequest as error:
         raise in_provider_words(error) from None
 
 
-def read_count(body: Any) -> Call:
+def read_count(body: Any, model: str = "") -> Call:
     """Read the body of a token count: it has no `max_tokens`, and may end with an assistant message.
 
     Raises:
         BadRequest: naming the field, in the provider's words.
     """
     try:
-        return _read(body, counting=True)
+        return _read(body, model, counting=True)
     except BadRequest as error:
         raise in_provider_words(error) from None
 
@@ -57,9 +57,9 @@ def count_reply(tokens: int) -> dict[str, Any]:
     return {"input_tokens": tokens}
 
 
-def _read(body: Any, *, counting: bool) -> Call:
+def _read(body: Any, named: str, *, counting: bool) -> Call:
     f = Fields(body)
-    model = f.need("model", f.text("model"))
+    model = f.need("model", f.text("model") or named or None)
     for key in ("thread", "compaction"):
         if key in f:
             invalid(f, key, "Extra inputs are not permitted")

@@ -446,16 +446,14 @@ class _NONE:
     content = None
 
 
-async def test_other_dialects_say_501_in_their_own_words(rig: Rig) -> None:
+async def test_a_route_that_is_not_served_says_so_in_the_providers_words(rig: Rig) -> None:
     async with aiohttp.ClientSession() as http:
-        async with http.post(f"{rig.url}/v1/messages", json={}) as reply:
-            assert (reply.status, (await reply.json())["type"]) == (501, "error")
-        async with http.post(f"{rig.url}/v1beta/models/g:generateContent", json={}) as reply:
-            assert (reply.status, (await reply.json())["error"]["status"]) == (501, "UNIMPLEMENTED")
-        async with http.post(f"{rig.url}/v1/responses", json={}) as reply:
-            assert (reply.status, (await reply.json())["error"]["code"]) == (501, "unsupported")
         async with http.post(f"{rig.url}/v1/embeddings", json={}) as reply:
             assert (reply.status, (await reply.json())["error"]["code"]) == (404, "unknown_url")
+        async with http.post(f"{rig.url}/v1/messages/batches", json={}) as reply:
+            assert (reply.status, (await reply.json())["error"]["type"]) == (404, "not_found_error")
+        async with http.post(f"{rig.url}/v1beta/models/g:embedContent", json={}) as reply:
+            assert (reply.status, (await reply.json())["error"]["status"]) == (404, "NOT_FOUND")
     assert turns(rig) == []
 
 

@@ -94,6 +94,7 @@ def test_two_results_swapped_are_told_apart() -> None:
 
 def test_openings_tell_a_rewrite_from_a_side_conversation() -> None:
     assert opening(FIRST) == opening(Conversation((SYSTEM, TASK, REPLY, result("a")), (Tool("bash"),)))
+    assert opening(FIRST) == opening(Conversation((SYSTEM, TASK, Message("user", "your reply had no tool call"))))
     assert opening(FIRST) != opening(Conversation((TASK,)))
     assert drift(first=True, same_opening=False) == "first"
     assert drift(first=False, same_opening=True) == "harness_rewrote"

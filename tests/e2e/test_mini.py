@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ async def test_every_token_of_a_harness_session_is_exact(
     assert [t.status for t in turns] == ["complete"] * len(turns)
     assert {t.untrainable for t in turns} == {None}
     assert {t.purpose for t in turns} == {"main"}
-    for (prompt, ids, _), (longer, _, _) in zip(stored, stored[1:], strict=False):
+    for (prompt, ids, _), (longer, _, _) in itertools.pairwise(stored):
         assert longer[: len(prompt) + len(ids)] == prompt + ids
     # The logprobs are the model's own (T5), computed again by other code on the stored sequence.
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)

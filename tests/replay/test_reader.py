@@ -85,7 +85,8 @@ def test_every_column_of_a_turn(make: Any, recorder: Recorder, reader: Reader) -
         session_id,
         make.end(weight_version_end="v2", first_token_at=11.0, done_at=12.0, after_digest=after, stop_sequence="END"),
         route="/v1/messages?beta=true", dialect="messages", purpose="subagent", drift_reason="subagent",
-        opening=opening, received_at=10.0, retry_of=before, ignored_fields=("store", "user"),
+        opening=opening, reply_id="resp_1",
+        received_at=10.0, retry_of=before, ignored_fields=("store", "user"),
     )  # fmt: skip
     recorder.mark_delivered(turn_id, 13.0).result()
     turn = reader.turn(turn_id)
@@ -94,7 +95,8 @@ def test_every_column_of_a_turn(make: Any, recorder: Recorder, reader: Reader) -
         for name in (
             "session_id", "parent_id", "retry_of", "purpose", "dialect", "route", "model", "status", "finish",
             "stop_sequence", "usage", "sampling_asked", "sampling_sent", "ignored_fields", "drift_reason",
-            "template_hash", "weight_version", "weight_version_end", "opening", "after_digest", "received_at",
+            "template_hash", "weight_version", "weight_version_end", "opening", "reply_id",
+            "after_digest", "received_at",
             "first_token_at", "done_at", "delivered_at", "error", "untrainable",
         )
     }  # fmt: skip
@@ -104,7 +106,8 @@ def test_every_column_of_a_turn(make: Any, recorder: Recorder, reader: Reader) -
         "finish": "stop", "stop_sequence": "END", "usage": {"prompt": 3, "completion": 2},
         "sampling_asked": {"temperature": 0.5}, "sampling_sent": {"temperature": 0.5, "max_tokens": 8192},
         "ignored_fields": ["store", "user"], "drift_reason": "subagent", "template_hash": "t1",
-        "weight_version": "v1", "weight_version_end": "v2", "opening": opening, "after_digest": after,
+        "weight_version": "v1", "weight_version_end": "v2", "opening": opening,
+        "reply_id": "resp_1", "after_digest": after,
         "received_at": 10.0, "first_token_at": 11.0, "done_at": 12.0, "delivered_at": 13.0, "error": None,
         "untrainable": None,
     }  # fmt: skip

@@ -84,6 +84,7 @@ def upgrade() -> None:
         _may("weight_version", sa.Text()),
         _may("weight_version_end", sa.Text()),
         _need("body_digest", sa.LargeBinary()),
+        _may("reply_id", sa.Text()),
         _may("opening", sa.LargeBinary()),
         _may("after_digest", sa.LargeBinary()),
         _need("skeleton", sa.LargeBinary()),
@@ -104,6 +105,7 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_turn_session_id_body_digest"), "turn", ["session_id", "body_digest"])
     op.create_index(op.f("ix_turn_after_digest_session_id"), "turn", ["after_digest", "session_id"])
+    op.create_index(op.f("ix_turn_reply_id"), "turn", ["reply_id"])
     op.create_index(op.f("ix_turn_parent_id"), "turn", ["parent_id"])
     op.create_index(op.f("ix_turn_retry_of"), "turn", ["retry_of"])
     op.create_table(

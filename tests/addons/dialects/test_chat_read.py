@@ -91,6 +91,19 @@ def test_a_forced_choice_needs_that_tool(asked: Any) -> None:
                   tool_choice={"type": "function", "function": {"name": "g"}}))  # fmt: skip
 
 
+def test_schemas_are_shown_resolved_and_recursion_is_bounded() -> None:
+    tree = {"type": "object", "properties": {"child": {"$ref": "#/$defs/Tree"}}}
+    schema = {"type": "object", "properties": {"t": {"$ref": "#/$defs/T"}}, "$defs": {"T": {"type": "string"}}}
+    recursive = {"type": "object", "properties": {"root": {"$ref": "#/$defs/Tree"}}, "$defs": {"Tree": tree}}
+    tools = [
+        {"type": "function", "function": {"name": n, "parameters": s}} for n, s in (("a", schema), ("b", recursive))
+    ]
+    a, b = read(body(tools=tools)).conversation.tools
+    assert a.parameters == {"type": "object", "properties": {"t": {"type": "string"}}}
+    assert b.parameters is not None
+    assert "$defs" in b.parameters
+
+
 def test_deprecated_functions_are_tools() -> None:
     call = read(body(
         functions=[{"name": "f", "parameters": {}}],

@@ -1,0 +1,269 @@
+"""`python -m trainer.demo [MODEL]`: the whole loop once, on real parts, with nothing to prepare.
+
+vLLM serves a model, `tap up` stands before it, an unmodified mini-swe-agent works on small shell tasks behind
+HTTPS_PROXY, one GRPO step trains on the record, the weights go into the running vLLM, the tasks run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.rule import Rule
+
+from certs import ca
+from replay.reader import Reader
+from replay.store import Store
+from replay.writer import Recorder
+from trainer import cli, harness, processes, serve
+from trainer.advantages import NothingToTrain
+from trainer.display import RolloutView, before_and_after, outcome_line, sessions_table, step_table
+from trainer.policy import find_checkpoint
+from trainer.processes import ProcessFailed
+from trainer.push import WeightServer
+from trainer.rollout import Outcome, Plan, rollout
+from trainer.serve import ServeOptions
+from trainer.tasks import load_tasks
+
+ROOT = Path(__file__).resolve().parent
+TINY = ROOT / "tiny" / "checkpoint"
+TASKS = ROOT / "tasksets" / "demo"
+RUNS = Path("runs/demo")
+HARNESS = "mini-swe-agent"
+WINDOW = 8192
+"""Tokens of prompt and reply: enough for these tasks, and an end to a model that babbles."""
+
+console = Console()
+
+
+@dataclass(slots=True)
+class Demo:
+    """One run of the demo in `directory`; `stack` ends every process that it starts."""
+
+    model: str
+    tasks: Path
+    directory: Path
+    group_size: int
+    concurrency: int
+    learning_rate: float
+    stack: ExitStack
+    engine: str = ""
+    began: float = field(default_factory=time.monotonic)
+    proxy_port: int = 0
+
+    @property
+    def store_url(self) -> str:
+        """The record of this demo alone."""
+        return f"sqlite:///{self.directory / 'harnesstap.db'}"
+
+    @property
+    def home(self) -> Path:
+        """CA and secret of this demo alone: nothing of the user's own is touched."""
+        return RUNS / "home"
+
+    def say(self, text: str) -> None:
+        """A line of what happens, with the seconds since the start."""
+        console.print(f"[dim]{time.monotonic() - self.began:4.0f} s[/]  {text}", highlight=False)
+
+    def start(self) -> Path:
+        """Start vLLM and the proxy and install the harness, all at once; return the harness's program."""
+        logs = self.directory / "logs"
+        with ThreadPoolExecutor(2) as pool:
+            pool.submit(_import_training)
+            installing: Future[Path] = pool.submit(
+                harness.install, harness.get(HARNESS), log=logs / "install.log", say=self.say
+            )
+            if self.engine:
+                self.say(f"using the vLLM at {self.engine}")
+                serve.wait_ready(self.engine, None, timeout=5.0)
+                self._start_proxy(logs / "tap.log")
+            else:
+                self.say(f"starting vLLM on {self.model}")
+                port = processes.free_port()
+                self.engine = f"http://127.0.0.1:{port}"
+                window = min(serve.native_length(Path(self.model)) or WINDOW, WINDOW)
+                # On a GPU the trainer needs its part of the same memory.
+                share = () if serve.is_cpu_build() else ("--gpu-memory-utilization", "0.4")
+                options = ServeOptions(
+                    model=self.model, port=port, max_model_len=window, extra=("--max-num-seqs", "32", *share)
+                )
+                vllm = serve.start(options, log=logs / "vllm.log")
+                self.stack.callback(processes.stop, vllm)
+                self._start_proxy(logs / "tap.log")
+                serve.wait_ready(self.engine, vllm, log=logs / "vllm.log")
+                self.say(f"vLLM is ready at {self.engine}")
+            return installing.result()
+
+    def _start_proxy(self, log: Path) -> None:
+        """`tap up`, as a process of its own; it need not wait for vLLM."""
+        tap = Path(sys.executable).with_name("tap")
+        if not tap.exists():
+            raise FileNotFoundError(f"{tap} does not exist: install this project into the environment (pip install .)")
+        self.proxy_port = processes.free_port()
+        argv = [str(tap), "up", "--port", str(self.proxy_port), "--engine", self.engine]
+        argv += ["--model", self.model, "--store", self.store_url, "--home", str(self.home), "--keys", "required"]
+        argv += ["--sampling", "full", "--max-tokens", "512"]
+        proxy = processes.start(argv, log=log)
+        self.stack.callback(processes.stop, proxy)
+        processes.wait_for("the proxy", self._proxy_listens, proxy, log, 60.0)
+        self.say(f"the proxy listens on 127.0.0.1:{self.proxy_port}")
+
+    def _proxy_listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.proxy_port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def roll_out(self, run: str, program: Path, store: Store) -> list[Outcome]:
+        """Every task `group_size` times, with live progress; raises ProcessFailed when no session could be scored."""
+        plan = Plan(
+            run=run,
+            tasks=tuple(load_tasks(self.tasks)),
+            harness=harness.get(HARNESS),
+            program=program,
+            group_size=self.group_size,
+            concurrency=self.concurrency,
+            proxy_host="127.0.0.1",
+            proxy_port=self.proxy_port,
+            home=self.home,
+            bundle=ca.load(self.home).bundle,
+            directory=self.directory / run,
+            timeout=120.0,
+        )
+        with RolloutView(console, f"{HARNESS}, {run}") as view:
+            outcomes = asyncio.run(rollout(plan, store, progress=view))
+        failed = [outcome for outcome in outcomes if outcome.stage == "failed"]
+        for outcome in failed[:3]:
+            console.print(outcome_line(outcome), style="yellow", markup=False)
+        if len(failed) == len(outcomes):
+            log = plan.directory / failed[0].attempt.name / "harness.log"
+            raise ProcessFailed(
+                f"no session of {run} could be scored\n--- {log}\n{processes.tail(log)}\n"
+                f"--- {self.directory / 'logs' / 'tap.log'}\n{processes.tail(self.directory / 'logs' / 'tap.log')}"
+            )
+        return outcomes
+
+    def train(self, reader: Reader, recorder: Recorder, server: WeightServer) -> str | None:
+        """One GRPO step, pushed and verified; the new weight version, or None when no group had contrast."""
+        from trainer.grpo import Settings
+        from trainer.selection import Choice
+        from trainer.training import TrainingRun
+
+        settings = Settings(learning_rate=self.learning_rate)
+        training = TrainingRun.open(self.directory / "grpo", self.model, settings)
+        try:
+            report = training.step(reader, recorder, choice=Choice(), server=server, say=self.say)
+        except NothingToTrain as nothing:
+            console.print(f"\nNo step this time: {nothing}\n", markup=False, highlight=False)
+            return None
+        console.print(step_table(report))
+        return report.version
+
+
+def run(demo: Demo) -> None:
+    """The demo, from start to what to type next."""
+    program = demo.start()
+    with (
+        Store.open(demo.store_url) as store,
+        Recorder(store) as recorder,
+        WeightServer(demo.engine) as server,
+    ):
+        reader = Reader(store)
+        server.set_version("0")
+        first = demo.roll_out("before", program, store)
+        console.print(sessions_table(reader, "before.", "Sessions before the update"))
+        demo.say("one GRPO step, from the record")
+        version = demo.train(reader, recorder, server)
+        rounds = [("before", "0", first)]
+        if version is not None:
+            rounds.append(("after", version, demo.roll_out("after", program, store)))
+            console.print(sessions_table(reader, "after.", "Sessions after it"))
+        console.print(before_and_after(rounds))
+        shown = next((o.attempt.name for o in rounds[-1][2] if o.reward), first[0].attempt.name)
+        demo.say("done")
+        console.print(next_steps(demo.store_url, shown), highlight=False)
+
+
+def next_steps(store: str, session: str) -> str:
+    """What to type after the demo."""
+    return f"""
+One update of a model this small is a proof of the plumbing, not of learning: see README for longer runs.
+Look at what was recorded:
+
+    [bold]export HARNESSTAP_STORE={store}[/]
+    [bold]replay list[/]
+    [bold]replay show {session}[/]
+
+Then your own harness, model and tasks:
+
+    [bold]trainer serve MODEL[/]              in one terminal
+    [bold]tap up[/]                           in another
+    [bold]tap run -- claude -p "..."[/]       and a third: any harness, unmodified
+    [bold]trainer --help[/]                   rollouts and training
+"""
+
+
+def _import_training() -> None:
+    """Half a minute of importing torch and TRL, best spent while vLLM starts."""
+    importlib.import_module("trainer.training")
+    cli.quiet_libraries()
+
+
+@contextmanager
+def _ended() -> Iterator[ExitStack]:
+    """Every process of the demo ends with it, however it ends."""
+    import signal
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)  # a supervisor's way to say the same as Ctrl-C
+    with ExitStack() as stack:
+        yield stack
+
+
+def main(
+    model: Annotated[str, typer.Argument(envvar="MODEL", help="Checkpoint or Hugging Face id.")] = str(TINY),
+    tasks: Annotated[Path, typer.Option(help="A folder of tasks.")] = TASKS,
+    group_size: Annotated[int, typer.Option("--group-size", "-g", min=2, help="Sessions a task.")] = 4,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Processes at a time.")] = 2
+    * cli.CORES,
+    learning_rate: Annotated[float, typer.Option("--lr", help="Of the one step.")] = 1e-4,
+    engine: Annotated[str, typer.Option(help="A vLLM that serves MODEL already (`trainer serve MODEL`).")] = "",
+) -> None:
+    """The whole loop once: rollouts, one GRPO step, push, rollouts. About four minutes on two cores."""
+    with cli.plain_errors(), _ended() as stack:
+        if model == str(TINY) and not (TINY / "config.json").is_file():
+            raise FileNotFoundError(f"the tiny model is not at {TINY}: see trainer/tiny/ on how it is made")
+        checkpoint = find_checkpoint(model)
+        directory = RUNS / time.strftime("%Y%m%d-%H%M%S")
+        directory.mkdir(parents=True)
+        console.print(Rule("harnesstap"))
+        demo = Demo(
+            model=str(checkpoint),
+            tasks=tasks,
+            directory=directory,
+            group_size=group_size,
+            concurrency=concurrency,
+            learning_rate=learning_rate,
+            stack=stack,
+            engine=engine,
+        )
+        demo.say(f"logs and record in {directory}")
+        run(demo)
+
+
+if __name__ == "__main__":
+    typer.run(main)

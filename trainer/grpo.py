@@ -1,0 +1,282 @@
+"""One GRPO update from rows that were sampled elsewhere: TRL's GRPOTrainer as the loss engine, and nothing more of it.
+
+TRL generates, scores and groups by itself. Here the record has done all that, so two of its seams are used:
+`get_train_dataloader` yields finished micro-batches, and `_prepare_inputs` hands them to the loss as they are. The old
+logprobs are those recorded when the tokens were sampled; on unchanged weights the ratio is therefore 1, and how far it
+is from 1 before the update measures everything that went wrong between sampling and training.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from transformers import PrinterCallback
+
+from trainer import batches
+from trainer.batches import Credited
+from trainer.policy import Policy
+
+if "vllm" not in sys.modules:
+    # Where vLLM is installed, TRL imports all of it (10 s, 200 MB) for ways of generating that are not used here.
+    sys.modules["vllm"] = None  # type: ignore[assignment] # the documented way to make an import fail
+    from trl import GRPOConfig, GRPOTrainer
+
+    del sys.modules["vllm"]
+else:
+    from trl import GRPOConfig, GRPOTrainer
+
+Batch = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one update is computed. `token_budget` bounds the tokens of a micro-batch, padding included.
+
+    `loss` is one of the two of TRL's that do not change when a session becomes several rows. A token's ratio is
+    clipped to 1 - `epsilon` .. 1 + `epsilon_high` (dapo; None: 0.28) or its weight capped at `epsilon_high` (cispo;
+    None: 5). `bf16` None means bfloat16 autocast on a GPU and float32 on CPU, where bfloat16 is slow and moves ratios
+    by 8 percent.
+    """
+
+    learning_rate: float = 1e-6
+    epsilon: float = 0.2
+    epsilon_high: float | None = None
+    loss: Literal["dapo", "cispo"] = "dapo"
+    max_grad_norm: float = 1.0
+    weight_decay: float = 0.0
+    token_budget: int = 8192
+    gradient_checkpointing: bool = True
+    bf16: bool | None = None
+    seed: int = 0
+
+    @property
+    def upper(self) -> float:
+        """`epsilon_high`, or what suits the loss."""
+        return self.epsilon_high if self.epsilon_high is not None else {"dapo": 0.28, "cispo": 5.0}[self.loss]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetrics:
+    """What one update saw. Everything but `gradient_norm` is from before the update.
+
+    `logprob_gap_max` and `logprob_gap_mean` are |logprob now - logprob recorded| in nats over the trained tokens.
+    `ratio_mean` and `ratio_max` are of exp(now - recorded); `clip_share` is the part of the tokens whose gradient the
+    clipping removes; `entropy` is nats a token.
+    """
+
+    loss: float
+    gradient_norm: float
+    logprob_gap_max: float
+    logprob_gap_mean: float
+    ratio_mean: float
+    ratio_max: float
+    clip_share: float
+    entropy: float
+    tokens_trained: int
+    rows: int
+    micro_batches: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Sums over the trained tokens of one step."""
+
+    loss: float = 0.0
+    tokens: int = 0
+    gap: float = 0.0
+    gap_max: float = 0.0
+    ratio: float = 0.0
+    ratio_max: float = 0.0
+    clipped: float = 0.0
+    entropy: float = 0.0
+
+
+class _LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
+    """GRPOTrainer over finished micro-batches, for exactly one optimizer step."""
+
+    def __init__(self, micro_batches: Sequence[Batch], **kwargs: Any) -> None:
+        self._micro_batches = micro_batches
+        self._last: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.seen = _Seen()
+        super().__init__(**kwargs)
+        if self.accelerator.num_processes != 1:
+            raise NotImplementedError("training on several processes is not supported: every one would see all rows")
+
+    def _send_telemetry(self) -> None:
+        """Nothing leaves the machine."""
+
+    def get_train_dataloader(self) -> DataLoader[Batch]:
+        return DataLoader(self._micro_batches, batch_size=None)  # type: ignore[arg-type] # a list is a map-style dataset
+
+    def _prepare_inputs(self, inputs: Batch) -> Batch:
+        return {name: tensor.to(self.accelerator.device) for name, tensor in inputs.items()}
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        self._last = result[0].detach(), result[1].detach()
+        return result
+
+    def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
+        loss: torch.Tensor = super()._compute_loss(model, inputs)
+        if not math.isfinite(loss.item()):
+            raise FloatingPointError(f"the loss is {loss.item()}: no update was made")
+        self._observe(inputs, loss)
+        return loss
+
+    def _observe(self, inputs: Batch, loss: torch.Tensor) -> None:
+        if self._last is None:
+            raise RuntimeError("TRL computed a loss without asking for logprobs")
+        trained = inputs["tool_mask"].bool()
+        now, entropies = (tensor[trained].double() for tensor in self._last)
+        gap = now - inputs["old_per_token_logps"][trained].double()
+        ratio = gap.exp()
+        gain = inputs["advantages"].unsqueeze(1).expand_as(trained)[trained]
+        if self.loss_type == "cispo":
+            # CISPO caps the weight of a token and keeps its gradient: counted is what the cap touches.
+            clipped = ratio > self.epsilon_high
+        else:
+            too_likely = (ratio > 1 + self.epsilon_high) & (gain > 0)
+            clipped = too_likely | ((ratio < 1 - self.epsilon_low) & (gain < 0))
+        self.seen.loss += loss.item()
+        self.seen.tokens += int(trained.sum())
+        self.seen.gap += gap.abs().sum().item()
+        self.seen.gap_max = max(self.seen.gap_max, gap.abs().max().item())
+        self.seen.ratio += ratio.sum().item()
+        self.seen.ratio_max = max(self.seen.ratio_max, ratio.max().item())
+        self.seen.clipped += clipped.double().sum().item()
+        self.seen.entropy += entropies.sum().item()
+
+
+@dataclass(slots=True)
+class Learner:
+    """A policy and the optimizer that moves it. Steps may be taken as long as it lives; the moments carry over."""
+
+    policy: Policy
+    settings: Settings
+    optimizer: torch.optim.Optimizer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.policy.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        self.optimizer = torch.optim.AdamW(
+            self.policy.model.parameters(),
+            lr=self.settings.learning_rate,
+            weight_decay=self.settings.weight_decay,
+        )
+
+    @property
+    def bf16(self) -> bool:
+        """Whether the forward pass computes in bfloat16."""
+        return torch.cuda.is_available() if self.settings.bf16 is None else self.settings.bf16
+
+    def step(self, rows: Sequence[Credited]) -> StepMetrics:
+        """One optimizer step on all of `rows`; the loss is divided by the number of their trained tokens.
+
+        Raises ValueError for no rows, batches.MixedTemperatures, and FloatingPointError before a loss that is not
+        finite could reach the weights.
+        """
+        if not rows:
+            raise ValueError("no rows to train on")
+        began = time.monotonic()
+        total = sum(item.row.trained for item in rows)
+        pad = self._pad_id()
+        buckets = batches.bucketed(rows, self.settings.token_budget)
+        micro = [batches.collate(bucket, pad_id=pad, trained_in_step=total) for bucket in buckets]
+        temperature = batches.temperature([item.row for item in rows])
+        with tempfile.TemporaryDirectory(prefix="grpo-") as scratch:
+            engine = self._engine(micro, temperature, Path(scratch))
+            try:
+                engine.train()
+            finally:
+                # TRL and accelerate wrap `forward` on the instance, once more with every step.
+                self.policy.model.__dict__.pop("forward", None)
+                self.policy.model.zero_grad(set_to_none=True)
+        seen = engine.seen
+        if seen.tokens != total:
+            raise RuntimeError(f"{seen.tokens} tokens reached the loss, not the {total} of the rows")
+        norm = next(entry["grad_norm"] for entry in engine.state.log_history if "grad_norm" in entry)
+        return StepMetrics(
+            loss=seen.loss,
+            gradient_norm=float(norm),
+            logprob_gap_max=seen.gap_max,
+            logprob_gap_mean=seen.gap / total,
+            ratio_mean=seen.ratio / total,
+            ratio_max=seen.ratio_max,
+            clip_share=seen.clipped / total,
+            entropy=seen.entropy / total,
+            tokens_trained=total,
+            rows=len(rows),
+            micro_batches=len(micro),
+            seconds=time.monotonic() - began,
+        )
+
+    def _pad_id(self) -> int:
+        tokenizer = self.policy.tokenizer
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        if pad is None:
+            raise ValueError(f"the tokenizer of {self.policy.source} has neither a pad nor an eos token")
+        return int(pad)
+
+    def _engine(self, micro: Sequence[Batch], temperature: float, scratch: Path) -> _LossEngine:
+        config = GRPOConfig(
+            output_dir=str(scratch),
+            max_steps=1,
+            gradient_accumulation_steps=len(micro),
+            steps_per_generation=len(micro),
+            # TRL's own batching is not used, but it checks that groups would fit into it.
+            per_device_train_batch_size=2,
+            num_generations=2,
+            temperature=temperature,
+            learning_rate=self.settings.learning_rate,
+            max_grad_norm=self.settings.max_grad_norm,
+            loss_type=self.settings.loss,
+            epsilon=self.settings.epsilon,
+            epsilon_high=self.settings.upper,
+            beta=0.0,
+            bf16=self.bf16,
+            gradient_checkpointing=self.settings.gradient_checkpointing,
+            seed=self.settings.seed,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+        )
+        constant = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)
+        engine = _LossEngine(
+            micro,
+            model=self.policy.model,
+            reward_funcs=_no_reward,
+            args=config,
+            train_dataset=Dataset.from_dict({"prompt": [""]}),
+            processing_class=self.policy.tokenizer,
+            optimizers=(self.optimizer, constant),
+        )
+        engine.remove_callback(PrinterCallback)
+        return engine
+
+    def save_optimizer(self, path: Path) -> None:
+        """Write the optimizer's moments to `path`, whole or not at all."""
+        partial = path.with_suffix(".partial")
+        torch.save(self.optimizer.state_dict(), partial)
+        partial.replace(path)
+
+    def load_optimizer(self, path: Path) -> None:
+        """Continue with the moments in `path`; the learning rate stays that of the settings."""
+        self.optimizer.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate
+
+
+def _no_reward(**_: Any) -> list[float]:
+    raise RuntimeError("rewards come from the record")

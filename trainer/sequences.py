@@ -1,0 +1,222 @@
+"""Sessions to training rows: each path through a session's tree of turns is one token sequence.
+
+A harness that only appends makes a tree without branches, and so one row, however many turns it took. Where the
+history was rewritten the tree forks; then every path to a leaf is a row, and a sampled token that several paths share
+is trained in the first of them only. Everything that was not sampled, or must not be trained, is context.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTokens:
+    """What a training row needs of one stored turn.
+
+    `suffix` are the prompt ids that follow the parent's prompt and reply (int32); `sampled` and `logprobs` are as long
+    as each other unless `untrainable` says why not. `sampling` are the parameters vLLM was sent.
+    """
+
+    id: int
+    session: int
+    parent: int | None
+    purpose: str
+    status: str
+    untrainable: str | None
+    suffix: NDArray[np.int32]
+    sampled: NDArray[np.int32]
+    logprobs: NDArray[np.float32]
+    sampling: Mapping[str, Any]
+    weight_version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The tokens `start:end` of a row, sampled by `turn` under `weight_version` and `temperature`, and trained."""
+
+    turn: int
+    start: int
+    end: int
+    weight_version: str | None
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One training sequence of T tokens.
+
+    `ids` int32 [T]: prompt and sampled tokens interleaved. `mask` bool [T]: true on the sampled tokens this row
+    trains. `logprobs` float32 [T]: as recorded when sampled, 0 where `mask` is false. `turns` is the path from the
+    root; the last of them is trained, so the row ends with its last sampled token.
+    """
+
+    session: int
+    turns: tuple[int, ...]
+    ids: NDArray[np.int32]
+    mask: NDArray[np.bool_]
+    logprobs: NDArray[np.float32]
+    spans: tuple[Span, ...]
+
+    @property
+    def trained(self) -> int:
+        """How many tokens this row trains."""
+        return int(self.mask.sum())
+
+
+@dataclass(slots=True)
+class Kept:
+    """The rows of some sessions, and why the sampled tokens of other turns are not trained: reason -> tokens."""
+
+    rows: list[Row] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def not_trained(turn: TurnTokens, purposes: Collection[str]) -> str | None:
+    """Why `turn`'s sampled tokens must not be trained; None when they may."""
+    if turn.status != "complete":
+        return f"turn {turn.status}"
+    if turn.untrainable is not None:
+        return f"untrainable: {turn.untrainable}"
+    if len(turn.logprobs) != len(turn.sampled):
+        return "no logprobs"
+    if turn.purpose not in purposes:
+        return f"purpose {turn.purpose}"
+    return distorted(turn.sampling)
+
+
+def distorted(sampling: Mapping[str, Any]) -> str | None:
+    """Which of the sampling parameters makes recorded logprobs differ from the policy's own; None when none does.
+
+    Only the temperature is part of what is trained. Cut, shifted and greedy distributions are not.
+    """
+    neutral: dict[str, tuple[Any, ...]] = {
+        "top_p": (1, 1.0, None),
+        "top_k": (0, -1, None),
+        "min_p": (0, 0.0, None),
+        "presence_penalty": (0, 0.0, None),
+        "frequency_penalty": (0, 0.0, None),
+        "repetition_penalty": (1, 1.0, None),
+        "logit_bias": (None, {}),
+        "min_tokens": (0, None),
+    }
+    for name, harmless in neutral.items():
+        if sampling.get(name) not in harmless:
+            return f"sampled with {name}"
+    if sampling.get("structured_outputs") is not None or sampling.get("bad_words"):
+        return "constrained decoding"
+    if temperature_of(sampling) <= 0:
+        return "sampled greedily"
+    return None
+
+
+def temperature_of(sampling: Mapping[str, Any]) -> float:
+    """The temperature vLLM used: the one sent, or 1."""
+    value = sampling.get("temperature")
+    return 1.0 if value is None else float(value)
+
+
+def rows_of(
+    turns: Iterable[TurnTokens], *, purposes: Collection[str] = ("main",), max_tokens: int | None = None
+) -> Kept:
+    """The training rows of `turns`, which may belong to several sessions; parents are among them.
+
+    Every sampled token that may be trained is trained once, in the first path that holds it; paths are taken in the
+    order of their turns' ids. A row longer than `max_tokens` is cut after its last trained turn that fits, which
+    changes nothing for the tokens kept, since each depends on those before it only; the rest is counted.
+    """
+    known = {turn.id: turn for turn in turns}
+    children: dict[int, list[int]] = {}
+    for turn in sorted(known.values(), key=lambda t: t.id):
+        if turn.parent is not None:
+            if turn.parent not in known:
+                raise ValueError(f"turn {turn.id} continues turn {turn.parent}, which is not among the turns given")
+            children.setdefault(turn.parent, []).append(turn.id)
+    kept = Kept()
+    trainable: set[int] = set()
+    for turn in known.values():
+        reason = not_trained(turn, purposes)
+        if reason is not None:
+            kept.left_out[reason] += len(turn.sampled)
+        elif len(turn.sampled):
+            trainable.add(turn.id)
+    owned: set[int] = set()
+    for leaf in sorted(known.keys() - children.keys()):
+        path = _path(known, leaf)
+        mine = {turn.id for turn in path if turn.id in trainable and turn.id not in owned}
+        while path and path[-1].id not in mine:  # what follows the last trained token teaches nothing
+            path.pop()
+        if not path:
+            continue
+        owned |= mine
+        row = _row(path, mine)
+        cut = _cut(row, max_tokens)
+        if cut is not None:
+            kept.rows.append(cut)
+        lost = row.trained - (cut.trained if cut is not None else 0)
+        if lost:
+            kept.left_out[f"row longer than {max_tokens} tokens"] += lost
+    return kept
+
+
+def _path(known: Mapping[int, TurnTokens], leaf: int) -> list[TurnTokens]:
+    path = [known[leaf]]
+    while (parent := path[-1].parent) is not None:
+        path.append(known[parent])
+    return path[::-1]
+
+
+def _row(path: Sequence[TurnTokens], mine: Collection[int]) -> Row:
+    spans: list[Span] = []
+    position = 0
+    for turn in path:
+        position += len(turn.suffix)
+        if turn.id in mine:
+            spans.append(
+                Span(
+                    turn=turn.id,
+                    start=position,
+                    end=position + len(turn.sampled),
+                    weight_version=turn.weight_version,
+                    temperature=temperature_of(turn.sampling),
+                )
+            )
+        position += len(turn.sampled)
+    mask = np.zeros(position, dtype=np.bool_)
+    logprobs = np.zeros(position, dtype=np.float32)
+    by_id = {turn.id: turn for turn in path}
+    for span in spans:
+        mask[span.start : span.end] = True
+        logprobs[span.start : span.end] = by_id[span.turn].logprobs
+    return Row(
+        session=path[0].session,
+        turns=tuple(turn.id for turn in path),
+        ids=np.concatenate([part for turn in path for part in (turn.suffix, turn.sampled)]).astype(np.int32),
+        mask=mask,
+        logprobs=logprobs,
+        spans=tuple(spans),
+    )
+
+
+def _cut(row: Row, max_tokens: int | None) -> Row | None:
+    """`row` without what lies beyond `max_tokens`; None when no trained turn fits."""
+    if max_tokens is None or len(row.ids) <= max_tokens:
+        return row
+    spans = tuple(span for span in row.spans if span.end <= max_tokens)
+    if not spans:
+        return None
+    end = spans[-1].end
+    return Row(
+        session=row.session,
+        turns=row.turns[: row.turns.index(spans[-1].turn) + 1],
+        ids=row.ids[:end],
+        mask=row.mask[:end],
+        logprobs=row.logprobs[:end],
+        spans=spans,
+    )

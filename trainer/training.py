@@ -1,0 +1,219 @@
+"""A training run: groups from the record, an update, an export, a push, and a directory that survives a restart.
+
+DIRECTORY/
+    state.json          weight version, steps done, which files are current
+    weights/7/          the policy after the update that made version 7, ready for vLLM
+    optimizer/7.pt      the optimizer's moments after the same update
+    metrics.jsonl       one line a step
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from replay.reader import Reader
+from replay.writer import Recorder
+from trainer.advantages import NothingToTrain
+from trainer.batches import Credited
+from trainer.export import export
+from trainer.grpo import Learner, Settings, StepMetrics
+from trainer.policy import find_checkpoint, load_policy, token_logprobs
+from trainer.push import BF16_TOLERANCE, FP32_TOLERANCE, Pushed, WeightServer, next_version, push
+from trainer.selection import Choice, Selection, batch_record, explain_nothing, select, up_to
+
+PROBES = 3
+_PROBE_PROMPT_TOKENS = (129, 2048)
+_KEPT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One step: what was selected, what the update saw, where the weights are, how the push went (None: not pushed)."""
+
+    version: str
+    weights: Path
+    selection: Selection
+    metrics: StepMetrics
+    batch_id: int
+    pushed: Pushed | None
+
+
+@dataclass(slots=True)
+class TrainingRun:
+    """The run in `directory`: a learner, and how far it has come. `version` counts updates; 0 is the given model."""
+
+    directory: Path
+    model: Path
+    learner: Learner
+    version: int
+    weights: Path | None
+
+    @classmethod
+    def open(cls, directory: Path, model: str, settings: Settings) -> TrainingRun:
+        """Begin a run from `model` in `directory`, or go on with the one that is there.
+
+        Raises FileNotFoundError when the model is missing, ValueError when the run there began from another model.
+        """
+        state = _read_state(directory)
+        source = find_checkpoint(model)
+        if state is None:
+            learner = Learner(load_policy(source), settings)
+            return cls(directory=directory, model=source, learner=learner, version=0, weights=None)
+        if state["model"] != str(source):
+            raise ValueError(
+                f"the run in {directory} began from {state['model']}, not {source}: name another directory with --out"
+            )
+        weights = directory / state["weights"]
+        learner = Learner(load_policy(weights), settings)
+        learner.load_optimizer(directory / state["optimizer"])
+        version = int(state["version"])
+        return cls(directory=directory, model=source, learner=learner, version=version, weights=weights)
+
+    def step(
+        self,
+        reader: Reader,
+        recorder: Recorder,
+        *,
+        choice: Choice,
+        min_size: int = 2,
+        max_groups: int | None = None,
+        max_lag: int | None = None,
+        server: WeightServer | None = None,
+        tolerance: float | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> StepReport:
+        """Train on the complete groups of the record that no step has used, and push the result to `server`.
+
+        Everything is on disk before the push: if that fails, `trainer push` can bring the weights over later.
+        `max_lag` leaves out groups sampled under weights more than that many versions old.
+
+        Raises NothingToTrain; push.PushError and push.PushMismatch after the step itself is safe.
+        """
+        served = None if server is None else server.version()
+        version = next_version("default" if served is None else served, at_least=self.version)
+        fresh = self._fresh(int(version) - 1, max_lag)
+        groups = up_to(reader.groups(min_size=min_size, weight_versions=fresh), max_groups)
+        selection = select(reader, groups, choice)
+        if not selection.rows:
+            raise NothingToTrain(explain_nothing(reader, selection, min_size))
+        say(
+            f"training on {sum(item.row.trained for item in selection.rows):,} tokens of {len(selection.rows)} "
+            f"sequences from {selection.credit.groups_used} groups"
+        )
+        metrics = self.learner.step(selection.rows)
+        policy = self.learner.policy
+        weights = export(
+            policy.model, policy.source, self.directory / "weights" / version, version=version, tied=policy.tied
+        )
+        fallback, self.weights, self.version = self.weights, weights, int(version)
+        self._save(weights)
+        stored = batch_record(
+            reader,
+            selection,
+            choice=choice,
+            query={"min_size": min_size, "max_groups": max_groups, "max_lag": max_lag},
+            seed=self.learner.settings.seed,
+            weight_version=served or str(int(version) - 1),
+            checkpoint=str(weights),
+            stats=asdict(metrics),
+        )
+        batch_id = recorder.record_batch(stored).result()
+        self._log(metrics, selection, batch_id)
+        pushed = None
+        if server is not None:
+            say(f"pushing weights {version} and verifying them")
+            pushed = push(
+                server,
+                weights,
+                version,
+                prompts=probe_prompts(selection.rows),
+                score=self.score,
+                tolerance=tolerance or (BF16_TOLERANCE if self.learner.bf16 else FP32_TOLERANCE),
+                fallback=fallback,
+            )
+        self._prune()
+        return StepReport(
+            version=version,
+            weights=weights,
+            selection=selection,
+            metrics=metrics,
+            batch_id=batch_id,
+            pushed=pushed,
+        )
+
+    def score(self, ids: Sequence[int], start: int) -> list[float]:
+        """Logprobs of `ids[start:]` under the policy as it is now."""
+        return token_logprobs(self.learner.policy.model, ids, start, autocast=self.learner.bf16)
+
+    @staticmethod
+    def _fresh(current: int, max_lag: int | None) -> list[str] | None:
+        if max_lag is None:
+            return None
+        fresh = [str(version) for version in range(max(0, current - max_lag), current + 1)]
+        return [*fresh, "default"] if "0" in fresh else fresh
+
+    def _save(self, weights: Path) -> None:
+        moments = self.directory / "optimizer" / f"{self.version}.pt"
+        moments.parent.mkdir(parents=True, exist_ok=True)
+        self.learner.save_optimizer(moments)
+        state = {
+            "version": self.version,
+            "model": str(self.model),
+            "weights": str(weights.relative_to(self.directory.resolve())),
+            "optimizer": str(moments.relative_to(self.directory)),
+        }
+        partial = self.directory / "state.json.partial"
+        partial.write_text(json.dumps(state, indent=2) + "\n")
+        partial.replace(self.directory / "state.json")
+
+    def _log(self, metrics: StepMetrics, selection: Selection, batch_id: int) -> None:
+        line = {
+            "at": time.time(),
+            "version": self.version,
+            "batch": batch_id,
+            **asdict(metrics),
+            "groups_used": selection.credit.groups_used,
+            "groups_flat": selection.credit.groups_flat,
+            "groups_small": selection.credit.groups_small,
+            "sessions_unscored": selection.credit.sessions_unscored,
+            "tokens_left_out": dict(selection.left_out),
+            "weight_versions": selection.weight_versions,
+        }
+        with (self.directory / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _prune(self) -> None:
+        """Keep the newest few exports: the server may still read the last, and falls back to the one before."""
+        for path in (self.directory / "weights").iterdir():
+            if path.name.isdecimal() and int(path.name) <= self.version - _KEPT:
+                shutil.rmtree(path)
+        for path in (self.directory / "optimizer").iterdir():
+            if path.stem.isdecimal() and int(path.stem) < self.version:
+                path.unlink()
+
+
+def probe_prompts(rows: Sequence[Credited]) -> list[list[int]]:
+    """Prompts to verify a push with: the beginnings of trained rows, real ones that the server has seen.
+
+    Prompts longer than a block of its prefix cache come first (see push.push); very long ones are cut.
+    """
+    shortest, longest = _PROBE_PROMPT_TOKENS
+    prompts: dict[tuple[int, ...], None] = {}
+    for item in rows:
+        first = int(item.row.mask.argmax())
+        prompts[tuple(item.row.ids[: min(first, longest)].tolist())] = None
+    return [list(p) for p in sorted(prompts, key=lambda p: (len(p) < shortest, len(p)))[:PROBES]]
+
+
+def _read_state(directory: Path) -> dict[str, Any] | None:
+    path = directory / "state.json"
+    if not path.is_file():
+        return None
+    state: dict[str, Any] = json.loads(path.read_text())
+    return state
