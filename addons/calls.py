@@ -15,7 +15,7 @@ from addons import lineage
 from addons.backend import Backend, Model
 from addons.caller import Caller, body_hint
 from addons.config import GatewayConfig
-from addons.constraints import tool_constraint
+from addons.constraints import output_constraint, tool_constraint
 from addons.contexts import Context, Contexts, message_json
 from addons.conversation import Call, Message
 from addons.dialects.base import Dialect
@@ -92,7 +92,7 @@ class Calls:
         placement = _nowhere(call)
         try:
             model = await self.backend.model()
-            constraint = call.constraint or tool_constraint(
+            constraint = output_constraint(call.constraint) or tool_constraint(
                 call.tool_choice, call.conversation.tools, model.markup, parallel=call.parallel_tool_calls
             )
             found = self.contexts.find(session.id, candidates)

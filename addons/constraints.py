@@ -1,4 +1,4 @@
-"""Forced tool calls, as a grammar for vLLM: what `tool_choice` asks beyond what the model would do by itself.
+"""Forced tool calls and output formats, as a grammar for vLLM.
 
 The grammar writes the model's own markup, so the reply parser reads a forced call like any other. Constrained
 sampling changes the distribution; such turns are marked untrainable.
@@ -16,7 +16,13 @@ from addons.errors import BadRequest
 from addons.markup import CallMarkup
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
-_CONTENT = {"json": "json_schema", "xml": "qwen_xml_parameter"}
+
+
+def output_constraint(asked: dict[str, Any] | None) -> dict[str, Any] | None:
+    """vLLM's `structured_outputs` for an output format that a dialect read; None for none."""
+    if asked is None or not asked.keys() & {"json", "json_object"}:
+        return asked
+    return _structural_tag(_json(asked.get("json", _ANY_OBJECT)))
 
 
 def tool_constraint(
@@ -49,9 +55,19 @@ def tool_constraint(
         }  # fmt: skip
     else:
         form = {"type": "triggered_tags", "triggers": [markup.before_name], "tags": tags}
+    return _structural_tag(form)
+
+
+def _structural_tag(form: dict[str, Any]) -> dict[str, Any]:
     return {"structural_tag": orjson.dumps({"type": "structural_tag", "format": form}).decode()}
 
 
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    """JSON may hold any amount of white space, and a model forced into it may fill its whole output with that."""
+    return {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": 1}
+
+
 def _tag(tool: Tool, markup: CallMarkup) -> dict[str, Any]:
-    content = {"type": _CONTENT[markup.arguments], "json_schema": tool.parameters or _ANY_OBJECT}
+    schema = tool.parameters or _ANY_OBJECT
+    content = _json(schema) if markup.arguments == "json" else {"type": "qwen_xml_parameter", "json_schema": schema}
     return {"type": "tag", "begin": markup.opening(tool.name), "content": content, "end": markup.closing}

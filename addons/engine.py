@@ -142,7 +142,7 @@ class Engine:
                         continue
                     data = line[5:].strip()
                     if data == b"[DONE]":
-                        break
+                        continue  # read to the end of the body, or the connection could not be used again
                     event = orjson.loads(data)
                     if error := event.get("error"):
                         raise EngineRefused(int(error.get("code") or 500), str(error.get("message", error)))

@@ -28,7 +28,24 @@ from certs.files import TrustError, default_home
 from replay.store import StoreError
 
 logger = logging.getLogger(__name__)
-logging.getLogger("alembic").setLevel(logging.WARNING)  # mitmdump prints INFO of everybody
+
+
+_ENV = os.environ.get
+OPTIONS: tuple[tuple[str, str | int | bool, str, tuple[str, ...] | None], ...] = (
+    ("tap_engine", _ENV("HARNESSTAP_ENGINE", "http://127.0.0.1:8000"), "vLLM's address.", None),
+    ("tap_model", _ENV("HARNESSTAP_MODEL", ""), "The model's files, folder or hub id; empty: what vLLM serves.", None),
+    ("tap_parser", "auto", "How replies are read into reasoning, text and tool calls.", None),
+    ("tap_store", _ENV("HARNESSTAP_STORE", "sqlite:///harnesstap.db"), "Database URL of the record.", None),
+    ("tap_home", _ENV("HARNESSTAP_HOME", str(default_home())), "Folder of the CA and the session secret.", None),
+    ("tap_keys", "auto", "Session keys; auto requires them beyond loopback.", ("auto", "required", "off")),
+    ("tap_sampling", "asked", "The harness's parameters, or the full distribution.", ("asked", "full")),
+    ("tap_max_tokens", 0, "Upper bound on sampled tokens of one turn; 0: none.", None),
+    ("tap_egress", "refuse", "Hosts that are no provider: refused, or tunnelled.", ("refuse", "tunnel")),
+    ("tap_providers", "", "More providers, comma-separated host=dialect pairs.", None),
+    ("tap_websocket", True, "Speak Responses over WebSocket; off: upgrades are answered 426 at once.", None),
+    ("tap_gateway_port", 0, "Port of the gateway, also a plain base URL; 0: any free one.", None),
+)
+"""Name, default, what it is, and the values it may have."""
 
 
 class Intercept:
@@ -44,57 +61,8 @@ class Intercept:
 
     def load(self, loader: Loader) -> None:
         """Declare the options."""
-        env = os.environ.get
-        add = loader.add_option
-        add("tap_engine", str, env("HARNESSTAP_ENGINE", "http://127.0.0.1:8000"), "vLLM's address.")
-        add(
-            "tap_model",
-            str,
-            env("HARNESSTAP_MODEL", ""),
-            "Folder or hub id of the model's files; empty: what vLLM says it serves.",
-        )
-        add("tap_parser", str, "auto", "How replies are read into reasoning, text and tool calls.")
-        add(
-            "tap_store",
-            str,
-            env("HARNESSTAP_STORE", "sqlite:///harnesstap.db"),
-            "Database URL of the record.",
-        )
-        add(
-            "tap_home",
-            str,
-            env("HARNESSTAP_HOME", str(default_home())),
-            "Folder of the CA and the session secret.",
-        )
-        add(
-            "tap_keys",
-            str,
-            "auto",
-            "Session keys in the proxy URL: required, off, or auto (required beyond loopback).",
-            ["auto", "required", "off"],
-        )
-        add(
-            "tap_sampling",
-            str,
-            "asked",
-            "asked: the harness's parameters; full: temperature 1 and the whole distribution.",
-            ["asked", "full"],
-        )
-        add("tap_max_tokens", int, 0, "Upper bound on sampled tokens of one turn; 0: none.")
-        add(
-            "tap_egress",
-            str,
-            "refuse",
-            "Hosts that are no provider: refuse, or tunnel untouched.",
-            ["refuse", "tunnel"],
-        )
-        add("tap_providers", str, "", "More providers, comma-separated host=dialect pairs.")
-        add(
-            "tap_gateway_port",
-            int,
-            0,
-            "Port of the gateway, which also serves as a plain base URL; 0: any free one.",
-        )
+        for name, default, says, choices in OPTIONS:
+            loader.add_option(name, type(default), default, says, choices)
 
     def configure(self, updated: set[str]) -> None:
         """Check the options, and point mitmproxy at our CA before it makes one of its own."""

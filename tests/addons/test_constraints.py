@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import xgrammar
 
-from addons.constraints import tool_constraint
+from addons.constraints import output_constraint, tool_constraint
 from addons.conversation import Tool, ToolChoice
 from addons.errors import BadRequest
 from addons.markup import CallMarkup, find_markup
@@ -28,7 +29,10 @@ def markup(tiny: ModelFiles) -> CallMarkup:
 
 def accepts(choice: ToolChoice, text: str, markup: CallMarkup, *, parallel: bool = True) -> bool:
     """What the engine's own grammar library makes of the constraint."""
-    constraint = tool_constraint(choice, [BASH, READ], markup, parallel=parallel)
+    return matches(tool_constraint(choice, [BASH, READ], markup, parallel=parallel), text)
+
+
+def matches(constraint: dict[str, Any] | None, text: str) -> bool:
     assert constraint is not None
     grammar = xgrammar.Grammar.from_structural_tag(json.loads(constraint["structural_tag"]))
     letters = xgrammar.TokenizerInfo([chr(i).encode() for i in range(128)], stop_token_ids=[0])
@@ -80,3 +84,20 @@ def test_the_xml_form() -> None:
 def test_a_markup_without_a_grammar_is_refused(choice: ToolChoice) -> None:
     with pytest.raises(BadRequest, match="cannot be forced"):
         tool_constraint(choice, [BASH], None, parallel=True)
+
+
+def test_an_output_format_is_json_without_floods_of_white_space() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    asked = output_constraint({"json": schema})
+    assert matches(asked, '{"a": 1}')
+    assert matches(asked, '{"a":1}')
+    assert not matches(asked, '{"a": "x"}')
+    assert not matches(asked, '{  \n  "a": 1}')
+    assert matches(output_constraint({"json_object": True}), '{"any": [1, {"thing": null}]}')
+    assert output_constraint(None) is None
+    assert output_constraint({"choice": ["a"]}) == {"choice": ["a"]}

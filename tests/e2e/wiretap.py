@@ -56,12 +56,14 @@ class Wiretap:
             response = web.StreamResponse(status=reply.status, headers={"content-type": reply.content_type})
             await response.prepare(request)
             raw = b""
-            async for chunk in reply.content.iter_any():
-                raw += chunk
-                await response.write(chunk)
+            try:
+                async for chunk in reply.content.iter_any():
+                    raw += chunk
+                    await response.write(chunk)
+            finally:  # the gateway may hang up once it has all it wants
+                if request.path == "/v1/completions" and reply.status == 200:
+                    self._note(orjson.loads(body), raw)
             await response.write_eof()
-        if request.path == "/v1/completions" and reply.status == 200:
-            self._note(orjson.loads(body), raw)
         return response
 
     def _note(self, asked: dict[str, Any], raw: bytes) -> None:
