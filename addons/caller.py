@@ -49,7 +49,9 @@ def caller_of(headers: Mapping[str, str], *, trusted: bool, default_host: str) -
     hint = next((f"{h}:{headers[h]}" for h in _CONVERSATION_HEADERS if headers.get(h)), None)
     harness, version = _harness(headers.get("user-agent", ""))
     retries = headers.get("x-stainless-retry-count", "0")
-    return Caller(host, session or None, hint, harness, version, int(retries) if retries.isdigit() else 0)
+    return Caller(
+        host, session or None, hint, harness, version, int(retries) if retries.isascii() and retries.isdecimal() else 0
+    )
 
 
 def body_hint(body: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from addons import lineage
 from addons.backend import Backend, Model
 from addons.caller import Caller, body_hint
 from addons.config import GatewayConfig
-from addons.constraints import output_constraint, tool_constraint
+from addons.constraints import constraint_of
 from addons.contexts import Context, Contexts, message_json
 from addons.conversation import Call, Message
 from addons.dialects.base import Dialect
@@ -24,12 +23,13 @@ from addons.ids import new_id
 from addons.prompts import BridgeRefused, TemplateError
 from addons.purposes import purpose_of
 from addons.replies import ReplyParser
+from addons.running import Runner, described
 from addons.sampling import plan
-from addons.sessions import LiveSession, Sessions
+from addons.sessions import Attempt, LiveSession, Sessions
 from addons.stored import StoredResponses
 from addons.turn import LiveTurn
 from replay.reader import Reader
-from replay.records import DriftReason, EndStatus, NewTurn, Purpose, TurnEnd
+from replay.records import DriftReason, NewTurn, Purpose, TurnEnd
 from replay.writer import Recorder
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,16 @@ class Request:
     received_at: float
     reply_id: str
     """The id the reply will carry on the wire."""
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the raw body, hex."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+    @property
+    def key(self) -> str:
+        """What a retry of this call has in common with it: the body, and the URL where the rest of the call is."""
+        return f"{self.dialect.name} {self.route} {self.call.stream} {self.digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +83,40 @@ class Calls:
         self.contexts = Contexts(reader)
         self.responses = StoredResponses(reader)
         self._sessions = Sessions(recorder, reader, self.contexts)
+        self._runner = Runner(self.backend, recorder, self.contexts)
 
     async def begin(self, request: Request) -> LiveTurn:
         """Everything before vLLM is asked; the turn is committed as `open` when this returns.
 
-        A retry of a call whose reply never arrived gets that call's turn again, finished or not.
+        A retry of a call whose reply never arrived gets that call's turn again, finished or not. A harness that leaves
+        meanwhile leaves no row half written: the work goes on, and what nobody waits for is aborted.
 
         Raises:
             CallError: for the harness, once the turn is stored as failed.
         """
+        working = asyncio.create_task(self._begin(request))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            working.add_done_callback(_abandon)
+            raise
+
+    async def _begin(self, request: Request) -> LiveTurn:
         call = request.call
         candidates = lineage.prefixes(call.conversation)
         session = await self._sessions.resolve(request.caller, body_hint(request.body), candidates)
-        digest = hashlib.sha256(request.raw).hexdigest()
-        earlier = session.undelivered.get(digest)
-        if earlier is not None and request.caller.retry_count and (earlier.error is None and not earlier.aborted):
-            return earlier  # its sampling goes on, or is committed: two siblings would be one call counted twice
-        placement = _nowhere(call)
+        if (running := session.joinable(request.key)) is not None and request.caller.retry_count:
+            return running  # two siblings would be one call counted twice
+        async with session.placing:  # calls that arrive together must know of one another
+            return await self._place_and_open(request, session, candidates)
+
+    async def _place_and_open(
+        self, request: Request, session: LiveSession, candidates: list[lineage.Prefix]
+    ) -> LiveTurn:
+        call, placement = request.call, _nowhere(request.call)
         try:
             model = await self.backend.model()
-            constraint = output_constraint(call.constraint) or tool_constraint(
-                call.tool_choice, call.conversation.tools, model.markup, parallel=call.parallel_tool_calls
-            )
+            constraint = constraint_of(call, model.markup)
             found = self.contexts.find(session.id, candidates)
             # In a thread: rendering and tokenising a long history would stall every other stream.
             placement = await asyncio.to_thread(self._place, model, session, call, found)
@@ -105,62 +127,24 @@ class Calls:
             )  # fmt: skip
             version = await self.backend.engine.weight_version(model.facts)
         except CallError as error:
-            await self._store_failed(request, digest, session, placement, error)
+            await self._store_failed(request, session, placement, error)
             if isinstance(error, EngineUnavailable):
                 self.backend.forget()
             raise
-        turn_id = await self._open(
-            request, digest, session, placement, model, sampling.params, version, sampling.overridden
-        )
+        turn_id = await self._open(request, session, placement, model, sampling.params, version, sampling.overridden)
+        session.openings.add(placement.opening)
+        session.offers_tools = session.offers_tools or bool(call.conversation.tools)
         parser = ReplyParser(
             model.parser, placement.prompt, call.conversation.tools, call.sampling.stop,
             lambda: new_id(request.dialect.call_id),
         )  # fmt: skip
         turn = LiveTurn(
-            turn_id, session, call, model, placement.prompt, sampling.params, parser, placement.purpose,
-            placement.opening, sampling.untrainable,
+            turn_id, request.reply_id, request.received_at, session, call, model, placement.prompt, sampling.params,
+            parser, placement.purpose, placement.opening, sampling.untrainable,
         )  # fmt: skip
-        session.expect_delivery(digest, turn)
-        turn.task = asyncio.create_task(self._run(turn), name=f"turn {turn_id}")
+        session.expect_delivery(request.key, turn)
+        self._runner.start(turn)
         return turn
-
-    async def _run(self, turn: LiveTurn) -> None:
-        """Sample the turn to its end, whatever end that is, and commit it."""
-        sampling = self.backend.engine.sample(turn.model.facts, turn.prompt, turn.params, stream=turn.must_stream)
-        try:
-            async with aclosing(sampling) as pieces:
-                async for piece in pieces:
-                    turn.take(piece)
-                    if turn.enough:
-                        break
-        except CallError as error:
-            await self._end(turn, "failed", error)
-        except asyncio.CancelledError:
-            # Every connection left. Shielded by nobody: this task is ours, and what was sampled must be kept.
-            await self._end(turn, "aborted", None)
-            raise
-        else:
-            await self._end(turn, "complete", None)
-
-    async def _end(self, turn: LiveTurn, status: EndStatus, error: CallError | None) -> None:
-        """Commit what was sampled, and only then tell the listeners that it is over."""
-        reply = turn.conclude()
-        version = None
-        try:
-            if status == "complete":
-                version = await self.backend.engine.weight_version(turn.model.facts)
-        except CallError as gone:
-            # The reply is whole and must be kept; only which weights ended it is unknown.
-            logger.warning("turn %d: weight version at its end unknown: %s", turn.id, gone)
-            self.backend.forget()
-        if isinstance(error, EngineUnavailable):
-            self.backend.forget()
-        end = turn.end(status, reply, version, _described(error))
-        await asyncio.wrap_future(self._recorder.finish_turn(turn.id, end))
-        turn.remember(self.contexts, reply)
-        turn.error = error
-        turn.reply = reply
-        turn.tell()
 
     def forget(self) -> None:
         """Drop every cache in front of the record."""
@@ -217,10 +201,9 @@ class Calls:
             raise BadRequest(f"The model's chat template refuses these messages: {error}", param="messages") from error
 
     async def _open(
-        self, request: Request, digest: str, session: LiveSession, placement: Placement, model: Model | None,
+        self, request: Request, session: LiveSession, placement: Placement, model: Model | None,
         params: dict[str, Any], version: str | None, overridden: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
-        earlier = session.undelivered.get(digest)
         new = NewTurn(
             session_id=session.id,
             parent_id=None if placement.parent is None else placement.parent.turn_id,
@@ -237,23 +220,22 @@ class Calls:
             template_hash=None if model is None else model.files.template_hash,
             weight_version=version,
             received_at=request.received_at,
-            retry_of=None if earlier is None else earlier.id,
-            body_digest=digest,
+            retry_of=session.earlier(request.key),
+            body_digest=request.digest,
             request=request.body,
             messages=tuple(message_json(m) for m in placement.new),
             opening=placement.opening,
             reply_id=request.reply_id,
         )
         turn_id = await asyncio.wrap_future(self._recorder.open_turn(new))
-        session.openings.add(placement.opening)
-        session.offers_tools = session.offers_tools or bool(request.call.conversation.tools)
         return turn_id
 
     async def _store_failed(
-        self, request: Request, digest: str, session: LiveSession, placement: Placement, error: CallError
+        self, request: Request, session: LiveSession, placement: Placement, error: CallError
     ) -> None:
-        turn_id = await self._open(request, digest, session, placement, None, {}, None)
-        end = TurnEnd(status="failed", sampled=(), logprobs=(), done_at=time.time(), error=_described(error))
+        turn_id = await self._open(request, session, placement, None, {}, None)
+        session.undelivered[request.key] = Attempt(turn_id, None)
+        end = TurnEnd(status="failed", sampled=(), logprobs=(), done_at=time.time(), error=described(error))
         await asyncio.wrap_future(self._recorder.finish_turn(turn_id, end))
 
 
@@ -263,7 +245,10 @@ def _nowhere(call: Call) -> Placement:
     return Placement(None, None, lineage.opening(conversation), "main", [], [], conversation.messages)
 
 
-def _described(error: CallError | None) -> dict[str, Any] | None:
-    if error is None:
-        return None
-    return {"kind": error.kind, "status": error.status, "message": error.message}
+def _abandon(working: asyncio.Task[LiveTurn]) -> None:
+    """Nobody waits for this turn any more."""
+    if working.cancelled() or working.exception() is not None:
+        return
+    turn = working.result()
+    if not turn.listeners:
+        turn.drop()

@@ -11,18 +11,31 @@ from typing import Any
 
 import orjson
 
-from addons.conversation import Tool, ToolChoice
+from addons.conversation import Call, Tool, ToolChoice
 from addons.errors import BadRequest
 from addons.markup import CallMarkup
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
-def output_constraint(asked: dict[str, Any] | None) -> dict[str, Any] | None:
-    """vLLM's `structured_outputs` for an output format that a dialect read; None for none."""
-    if asked is None or not asked.keys() & {"json", "json_object"}:
+def constraint_of(call: Call, markup: CallMarkup | None) -> dict[str, Any] | None:
+    """vLLM's `structured_outputs` for a call; None when the model is free.
+
+    A model that may call tools and must answer in a format does either: its calls are no answers.
+
+    Raises:
+        BadRequest: the calls of this model cannot be forced.
+    """
+    tools, choice, asked = call.conversation.tools, call.tool_choice, call.constraint
+    forced = tool_constraint(choice, tools, markup, parallel=call.parallel_tool_calls)
+    if asked is None or (forced is not None and choice.mode == "required"):
+        return forced
+    if not asked.keys() & {"json", "json_object"}:
         return asked
-    return _structural_tag(_json(asked.get("json", _ANY_OBJECT)))
+    form = _json(asked.get("json", _ANY_OBJECT))
+    if tools and markup is not None:
+        form = {"type": "or", "elements": [_calls(choice, tools, markup, parallel=call.parallel_tool_calls), form]}
+    return _structural_tag(form)
 
 
 def tool_constraint(
@@ -46,16 +59,21 @@ def tool_constraint(
             "Invalid value for 'tool_choice': the calls of this model cannot be forced; use 'auto' or 'none'.",
             param="tool_choice",
         )
-    tags = [_tag(tool, markup) for tool in tools if not choice.names or tool.name in choice.names]
-    form: dict[str, Any]
-    if choice.mode == "required":
-        form = {
-            "type": "tags_with_separator", "tags": tags, "separator": markup.separator or "", "at_least_one": True,
-            "stop_after_first": not parallel or markup.separator is None,
-        }  # fmt: skip
-    else:
-        form = {"type": "triggered_tags", "triggers": [markup.before_name], "tags": tags}
+    form = _calls(choice, tools, markup, parallel=parallel)
+    if choice.mode != "required":
+        form = {"type": "triggered_tags", "triggers": [markup.before_name], "tags": form["tags"]}
     return _structural_tag(form)
+
+
+def _calls(choice: ToolChoice, tools: Sequence[Tool], markup: CallMarkup, *, parallel: bool) -> dict[str, Any]:
+    """Calls and nothing else."""
+    return {
+        "type": "tags_with_separator",
+        "tags": [_tag(tool, markup) for tool in tools if not choice.names or tool.name in choice.names],
+        "separator": markup.separator or "",
+        "at_least_one": True,
+        "stop_after_first": not parallel or markup.separator is None,
+    }
 
 
 def _structural_tag(form: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,10 @@ class Context:
         return len(self.prompt) + len(self.sampled)
 
 
+TWINS = 16
+"""Turns kept of those that left the same conversation behind (parallel runs of one task, say)."""
+
+
 class Contexts:
     """An LRU of contexts, bounded by the ids it holds (4 bytes each)."""
 
@@ -44,33 +48,30 @@ class Contexts:
         self._reader = reader
         self._max_ids = max_ids
         self._ids = 0
-        self._by_digest: OrderedDict[tuple[int, str], Context] = OrderedDict()
-        self._session_of: dict[str, int] = {}
+        self._by_digest: OrderedDict[str, list[Context]] = OrderedDict()
 
     def remember(self, digest: str, context: Context) -> None:
-        """Keep what a turn left behind; the newest of two turns that left the same wins."""
-        key = (context.session_id, digest)
-        if (old := self._by_digest.pop(key, None)) is not None:
-            self._ids -= old.tokens
-        self._by_digest[key] = context
-        self._session_of[digest] = context.session_id
-        self._ids += context.tokens
+        """Keep what a turn left behind."""
+        twins = self._by_digest.setdefault(digest, [])
+        self._by_digest.move_to_end(digest)
+        if all(twin.turn_id != context.turn_id for twin in twins):
+            twins.append(context)
+            self._ids += context.tokens
+            if len(twins) > TWINS:
+                self._ids -= twins.pop(0).tokens
         while self._ids > self._max_ids and len(self._by_digest) > 1:
-            (_, gone_digest), gone = self._by_digest.popitem(last=False)
-            self._session_of.pop(gone_digest, None)
-            self._ids -= gone.tokens
+            _, gone = self._by_digest.popitem(last=False)
+            self._ids -= sum(context.tokens for context in gone)
 
     def clear(self) -> None:
         """Forget everything; the store still knows it."""
         self._by_digest.clear()
-        self._session_of.clear()
         self._ids = 0
 
     def find(self, session_id: int, candidates: Sequence[Prefix]) -> tuple[Context, Prefix] | None:
         """The turn of a session that a call continues: the longest of its prefixes that is known."""
         for prefix in candidates:
-            if (context := self._by_digest.get((session_id, prefix.digest))) is not None:
-                self._by_digest.move_to_end((session_id, prefix.digest))
+            if (context := self._among(prefix, session_id)) is not None:
                 return context, prefix
         if not candidates:
             return None
@@ -86,10 +87,19 @@ class Contexts:
         """The session in which some turn left one of these behind: tells a keyless caller's session."""
         wanted = list(candidates)
         for prefix in wanted:
-            if (session_id := self._session_of.get(prefix.digest)) is not None:
-                return session_id
+            if (context := self._among(prefix, None)) is not None:
+                return context.session_id
         stored = self._reader.turns_by_digest([p.digest for p in wanted], session_id=None) if wanted else {}
         return next((stored[p.digest].session_id for p in wanted if p.digest in stored), None)
+
+    def _among(self, prefix: Prefix, session_id: int | None) -> Context | None:
+        """Of the turns that left this behind the one whose calls have these very ids, else the newest."""
+        twins = [c for c in self._by_digest.get(prefix.digest, ()) if session_id in (None, c.session_id)]
+        if not twins:
+            return None
+        self._by_digest.move_to_end(prefix.digest)
+        exact = [c for c in twins if tuple(call.id for call in c.reply.tool_calls) == prefix.call_ids]
+        return (exact or twins)[-1]
 
     def _load(self, turn: Turn) -> Context:
         prompt, (sampled, _) = self._reader.prompt_ids(turn), self._reader.sampled(turn)

@@ -15,8 +15,8 @@ import orjson
 
 from addons.errors import EngineMismatch, EngineRefused, EngineUnavailable
 
-STREAM_LIMIT = 1 << 24
-"""Longest SSE line we read, bytes: one chunk of a non-streamed 32k-token reply with logprobs is about 1 MiB."""
+STREAM_LIMIT = 1 << 26
+"""Longest SSE line we read, bytes: vLLM's first one repeats the prompt's ids, 7 bytes a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,16 @@ class Engine:
             EngineUnavailable: it does not answer or has no model yet.
         """
         listing = await self._get("/v1/models")
-        models = [m for m in listing.get("data", []) if not m.get("parent")]
+        if not isinstance(listing, dict) or not isinstance(listing.get("data"), list):
+            raise EngineMismatch(f"what answers at {self.url} is no vLLM: its /v1/models is {str(listing)[:200]}")
+        models = [m for m in listing["data"] if not m.get("parent")]
         if not models:
             raise EngineUnavailable(f"vLLM at {self.url} lists no model yet")
         model = models[0]
+        if not isinstance(model.get("max_model_len"), int):
+            raise EngineMismatch(
+                f"what answers at {self.url} is no vLLM: its model {model.get('id')!r} has no max_model_len"
+            )
         try:
             await self._get("/weight_info")
             reports = True
@@ -99,7 +105,7 @@ class Engine:
         }  # fmt: skip
         reply = await self._post_json("/v1/completions", body)
         for choice in reply["choices"]:
-            if not choice.get("token_ids"):
+            if not choice.get("token_ids") or not choice.get("logprobs"):
                 raise EngineMismatch(f"vLLM at {self.url} returns no token_ids: harnesstap needs vLLM 0.11 or newer")
             if choice["logprobs"]["token_logprobs"][0] < -1e-3:
                 raise EngineMismatch(
@@ -130,27 +136,25 @@ class Engine:
                 yield piece
             return
         reply = await self._post_json("/v1/completions", body)
-        yield _piece(reply["choices"][0], reply.get("usage"))
+        try:
+            piece = _piece(reply["choices"][0], reply.get("usage"))
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise EngineRefused(502, f"vLLM sent what is no completion: {str(reply)[:200]}") from error
+        yield piece
 
     async def _stream(self, body: dict[str, Any]) -> AsyncGenerator[Sampled]:
         finished = False
         try:
             async with self._http.post(self.url + "/v1/completions", data=orjson.dumps(body), **_JSON) as reply:
                 await _raise_for(reply)
-                while line := await reply.content.readline():
-                    if not line.startswith(b"data:"):
+                while line := await reply.content.readline(max_line_length=STREAM_LIMIT):
+                    # Read to the end of the body behind [DONE], or the connection could not be used again.
+                    if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
                         continue
-                    data = line[5:].strip()
-                    if data == b"[DONE]":
-                        continue  # read to the end of the body, or the connection could not be used again
-                    event = orjson.loads(data)
-                    if error := event.get("error"):
-                        raise EngineRefused(int(error.get("code") or 500), str(error.get("message", error)))
-                    if event["choices"]:
-                        piece = _piece(event["choices"][0], event.get("usage"))
+                    piece = _event(data)
+                    if piece is not None:
                         finished = finished or piece.finish is not None
-                        if piece.ids or piece.finish is not None:
-                            yield piece
+                        yield piece
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise EngineUnavailable(f"vLLM at {self.url} went away: {error or type(error).__name__}") from error
         if not finished:
@@ -166,10 +170,36 @@ class Engine:
         try:
             async with self._http.request(method, self.url + path, data=data, **_JSON) as reply:
                 await _raise_for(reply)
-                parsed: dict[str, Any] = orjson.loads(await reply.read())
+                raw = await reply.read()
+                try:
+                    parsed: dict[str, Any] = orjson.loads(raw)
+                except orjson.JSONDecodeError as error:
+                    raise EngineRefused(
+                        502, f"vLLM at {self.url} answers {path} with no JSON: {raw[:200]!r}"
+                    ) from error
                 return parsed
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise EngineUnavailable(f"vLLM at {self.url} does not answer: {error or type(error).__name__}") from error
+
+
+def _event(data: bytes) -> Sampled | None:
+    """One event of a stream; None where it says nothing of the completion.
+
+    Raises:
+        EngineRefused: it is an error, or nothing that vLLM sends.
+    """
+    try:
+        event = orjson.loads(data)
+        if error := event.get("error"):
+            described = error if isinstance(error, dict) else {"message": error}
+            code = described.get("code")
+            raise EngineRefused(code if isinstance(code, int) else 500, str(described.get("message", error)))
+        if not event["choices"]:
+            return None
+        piece = _piece(event["choices"][0], event.get("usage"))
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise EngineRefused(502, f"vLLM sent what is no completion: {data[:200]!r}") from error
+    return piece if piece.ids or piece.finish is not None else None
 
 
 _JSON: dict[str, Any] = {"headers": {"content-type": "application/json"}}
@@ -193,10 +223,13 @@ async def _raise_for(reply: aiohttp.ClientResponse) -> None:
 def _piece(choice: dict[str, Any], usage: dict[str, Any] | None) -> Sampled:
     ids = tuple(choice.get("token_ids") or ())
     found = choice.get("logprobs") or {}
+    logprobs = tuple(found.get("token_logprobs") or ())
+    if None in logprobs:
+        logprobs = ()  # not those of these ids: the turn is stored as untrainable
     details = (usage or {}).get("prompt_tokens_details") or {}
     return Sampled(
         ids,
-        tuple(found.get("token_logprobs") or ()),
+        logprobs,
         choice.get("finish_reason"),
         choice.get("stop_reason"),
         int(details.get("cached_tokens") or 0),

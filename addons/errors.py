@@ -85,6 +85,13 @@ class EngineRefused(CallError):
         self.retry_after = retry_after
 
 
+class Fault(CallError):
+    """A fault of ours: logged with its traceback, and told to the harness so that it neither waits nor believes."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"Internal error of the proxy: {what}")
+
+
 class EngineMismatch(CallError):
     """vLLM runs, but not in a way that keeps our promises: the message says what to change."""
 

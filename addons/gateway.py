@@ -25,13 +25,16 @@ from addons.config import GatewayConfig
 from addons.conversation import Call
 from addons.dialects import responses
 from addons.dialects.base import DIALECTS, Dialect, Emitter, Logprobs, Target
-from addons.errors import BadRequest, CallError, NotFound, PayloadTooLarge
+from addons.errors import BadRequest, CallError, Fault, NotFound, PayloadTooLarge
 from addons.ids import new_id
 from addons.listings import listing
 from addons.providers import Route, classify
 from addons.turn import Listener, LiveTurn
 
 logger = logging.getLogger(__name__)
+
+_HEADER_LIMIT = 1 << 16
+"""Bytes of one header line: harnesses send metadata in some."""
 
 
 class Gateway:
@@ -52,7 +55,10 @@ class Gateway:
         """Listen; returns the port. A client that leaves cancels its handler, and with the last one the sampling."""
         app = web.Application(client_max_size=self._config.body_limit)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=2)
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=2,
+            max_line_size=_HEADER_LIMIT, max_field_size=_HEADER_LIMIT,
+        )  # fmt: skip
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         await site.start()
@@ -77,6 +83,11 @@ class Gateway:
             return await self._serve(request, route, caller)
         except CallError as error:
             return _error(route, error)
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as fault:
+            logger.exception("%s %s failed by a fault of ours", request.method, request.path)
+            return _error(route, Fault(type(fault).__name__))
 
     async def _serve(self, request: web.Request, route: Route, caller: Caller) -> web.StreamResponse:
         match route.kind:
@@ -99,13 +110,13 @@ class Gateway:
         raw = await _body(http)
         body, readable = read_json(raw)
         target = Target(route.model or "", bool(route.stream), http.query.get("alt") == "sse")
-        call = self._read(dialect, readable, target)
+        call = self._read(dialect, readable, target, caller)
         if readable is not body:
             call = call.reporting("lone surrogates")
         request = Request(dialect, http.path, caller, body, raw, call, received_at, new_id(dialect.reply_id))
         emitter = dialect.emitter(call, request.reply_id, int(received_at))
         if call.options.get("generate") is False:
-            return await self._warm(http, request, emitter)
+            return await self._warm(request, emitter)
         try:
             turn = await self._calls.begin(request)
         except CallError as error:
@@ -113,25 +124,31 @@ class Gateway:
             if refusal is None:
                 raise
             return web.Response(body=refusal, headers=_stream_headers(emitter))
+        emitter = dialect.emitter(call, turn.reply_id, int(turn.received_at))  # a retry gets the first call's reply
         with Listener(turn) as listener:
             if call.stream:
                 return await self._stream(http, turn, listener, emitter)
-            return await self._whole(turn, listener, emitter)
+            return await self._whole(http, turn, listener, emitter)
 
-    def _read(self, dialect: Dialect, body: Any, target: Target) -> Call:
+    def _read(self, dialect: Dialect, body: Any, target: Target, caller: Caller) -> Call:
         if dialect.name == responses.NAME and isinstance(body, dict):
-            return self._calls.responses.read(body)
+            return self._calls.responses.read(body, caller.session)
         return dialect.read(body, target)
 
-    async def _whole(self, turn: LiveTurn, listener: Listener, emitter: Emitter) -> web.StreamResponse:
+    async def _whole(
+        self, http: web.Request, turn: LiveTurn, listener: Listener, emitter: Emitter
+    ) -> web.StreamResponse:
         while not turn.over:
             await listener.hear(None)
         if turn.error is not None:
             raise turn.error
         assert turn.reply is not None
         body = emitter.whole(turn.reply, _logprobs(turn, listener))
+        response = web.Response(body=body, content_type="application/json")
+        await response.prepare(http)
+        await response.write_eof()
         self._calls.delivered(turn)
-        return web.Response(body=body, content_type="application/json")
+        return response
 
     async def _stream(
         self, http: web.Request, turn: LiveTurn, listener: Listener, emitter: Emitter
@@ -175,10 +192,10 @@ class Gateway:
         assert turn.reply is not None
         yield emitter.finish(turn.reply, _logprobs(turn, listener))
 
-    async def _warm(self, http: web.Request, request: Request, emitter: Emitter) -> web.StreamResponse:
+    async def _warm(self, request: Request, emitter: Emitter) -> web.StreamResponse:
         """A call that asks for no sampling: answered, and kept to be continued, but no turn."""
         assert isinstance(emitter, responses.Emitter)
-        self._calls.responses.remember(request.reply_id, request.body, ())
+        self._calls.responses.remember(request.reply_id, request.body, (), request.caller.session)
         return web.Response(body=emitter.warm(), headers=_stream_headers(emitter))
 
     async def _count(self, http: web.Request, route: Route, caller: Caller) -> web.Response:
@@ -187,7 +204,7 @@ class Gateway:
         if dialect.read_count is None or dialect.count_reply is None:
             raise NotFound(f"Unknown request URL: {http.method} {http.path}", code="unknown_url")
         if dialect.name == responses.NAME and isinstance(readable, dict):
-            call = self._calls.responses.read(readable, counting=True)
+            call = self._calls.responses.read(readable, caller.session, counting=True)
         else:
             call = dialect.read_count(readable, Target(route.model or ""))
         return _json(200, dialect.count_reply(await self._calls.count(caller, call)))
@@ -201,12 +218,19 @@ class Gateway:
         socket = web.WebSocketResponse(max_msg_size=self._config.body_limit)
         await socket.prepare(http)
         async for message in socket:
-            if message.type is not WSMsgType.TEXT:
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 continue
+            raw = message.data.encode() if isinstance(message.data, str) else message.data
             try:
-                await self._socket_call(socket, http, caller, message.data.encode())
+                await self._socket_call(socket, http, caller, raw)
             except CallError as error:
                 await socket.send_str(orjson.dumps(responses.socket_error(error)).decode())
+            except ConnectionError:
+                raise
+            except Exception as fault:
+                logger.exception("a call over a WebSocket failed by a fault of ours")
+                told = responses.socket_error(Fault(type(fault).__name__))
+                await socket.send_str(orjson.dumps(told).decode())
         return socket
 
     async def _socket_call(self, socket: web.WebSocketResponse, http: web.Request, caller: Caller, raw: bytes) -> None:
@@ -219,11 +243,11 @@ class Gateway:
             )
         body = {key: value for key, value in readable.items() if key != "type"}
         dialect = DIALECTS[responses.NAME]
-        call = replace(self._calls.responses.read(body), stream=True)
+        call = replace(self._calls.responses.read(body, caller.session), stream=True)
         request = Request(dialect, http.path, caller, body, raw, call, received_at, new_id(dialect.reply_id))
         emitter = responses.Emitter(call, request.reply_id, int(received_at))
         if call.options.get("generate") is False:
-            self._calls.responses.remember(request.reply_id, body, ())
+            self._calls.responses.remember(request.reply_id, body, (), caller.session)
             await _send_frames(socket, emitter.warm())
             return
         try:
@@ -233,6 +257,7 @@ class Gateway:
                 raise
             await _send_frames(socket, refusal)
             return
+        emitter = responses.Emitter(call, turn.reply_id, int(turn.received_at))
         with Listener(turn) as listener:
             async with aclosing(self._sent(turn, listener, emitter)) as chunks:
                 async for chunk in chunks:

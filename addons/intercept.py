@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mitmproxy import connection, ctx, exceptions, http, tls
 from mitmproxy.addonmanager import Loader
+from mitmproxy.proxy import server_hooks
 
 from addons.access import Access, ProxyUser, challenge, refusal
 from addons.caller import HOST_HEADER, OURS, SESSION_HEADER, TOKEN_HEADER
@@ -120,9 +121,17 @@ class Intercept:
         """Who is calling, and may this host be reached at all?"""
         if not self._admit(flow):
             return
-        host = flow.request.pretty_host.lower().rstrip(".")
+        host = flow.request.host.lower().rstrip(".")  # where it wants to go, whatever its Host header says
         if not self._is_provider(host) and ctx.options.tap_egress == "refuse":
             flow.response = refusal(host)
+
+    def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
+        """The last word on every connection that would be opened, whatever led to it: raw TCP in a tunnel, say."""
+        host, port = data.server.address or ("", 0)
+        if self._service is not None and (host, port) == ("127.0.0.1", self._service.port):
+            return
+        if ctx.options.tap_egress == "refuse" or self._is_provider(host):
+            data.server.error = f"harnesstap opens no connection to {host}:{port}"
 
     def tls_clienthello(self, data: tls.ClientHelloData) -> None:
         """End TLS for providers; let other TLS pass untouched only where the egress policy says so.
@@ -141,11 +150,11 @@ class Intercept:
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         """Send a provider's request to the gateway, streamed both ways."""
-        user = self._users.get(flow.client_conn.id)
-        if user is None:
-            if not self._admit(flow):
-                return
-            user = self._users.get(flow.client_conn.id, ProxyUser(None))
+        # A tunnel was admitted once; requests to a proxy in plain HTTP each carry, and may change, their user.
+        told = "proxy-authorization" in flow.request.headers
+        if (told or flow.client_conn.id not in self._users) and not self._admit(flow):
+            return
+        user = self._users[flow.client_conn.id]
         flow.request.headers.pop("proxy-authorization", None)
         host = flow.request.pretty_host.lower().rstrip(".")
         if not self._is_provider(host):

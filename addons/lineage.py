@@ -12,6 +12,7 @@ index however long the session is.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,10 +24,15 @@ from replay.records import DriftReason
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A prefix of a conversation that ends with a reply: `messages` counts its messages."""
+    """A prefix of a conversation that ends with a reply: `messages` counts its messages.
+
+    `call_ids` are the ids of the reply's tool calls. They are no part of its meaning, since harnesses rewrite them, but
+    of two turns that mean the same they tell which one is continued.
+    """
 
     digest: str
     messages: int
+    call_ids: tuple[str, ...] = ()
 
 
 class Digest:
@@ -49,7 +55,7 @@ class Digest:
 def prefixes(conversation: Conversation) -> list[Prefix]:
     """Every prefix that a stored turn could have left behind, longest first."""
     found = [
-        Prefix(digest, count)
+        Prefix(digest, count, tuple(call.id for call in conversation.messages[count - 1].tool_calls))
         for count, digest in _walk(conversation.messages, conversation.tools)
         if conversation.messages[count - 1].role == "assistant" and count < len(conversation.messages)
     ]
@@ -98,7 +104,7 @@ def _walk(messages: Sequence[Message], tools: Sequence[Tool]) -> Iterator[tuple[
 
 
 def _canonical_tools(tools: Sequence[Tool]) -> bytes:
-    return orjson.dumps([[t.name, t.description, t.parameters or {}] for t in tools], option=orjson.OPT_SORT_KEYS)
+    return _bytes([[t.name, t.description, t.parameters or {}] for t in tools])
 
 
 def _canonical(message: Message, ordinals: dict[str, int]) -> bytes:
@@ -108,10 +114,17 @@ def _canonical(message: Message, ordinals: dict[str, int]) -> bytes:
         ordinals[call.id] = len(ordinals)
         calls.append([call.name, _meaning(call.arguments)])
     answers = None if message.tool_call_id is None else ordinals.get(message.tool_call_id, -1)
-    return orjson.dumps(
-        [message.role, _said(message), calls, answers],
-        option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE,
-    )
+    return _bytes([message.role, _said(message), calls, answers]) + b"\n"
+
+
+def _bytes(value: object) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # past 64 bits, or nested deeper than orjson goes
+        try:
+            return json.dumps(value, sort_keys=True).encode()
+        except RecursionError:
+            return repr(value)[:1_000_000].encode("utf-8", "backslashreplace")
 
 
 def _meaning(arguments: str) -> object:

@@ -21,7 +21,7 @@ def purpose_of(call: Call, drift: DriftReason | None, parent: Purpose | None, *,
         return parent
     if call.sampling.max_tokens is not None and call.sampling.max_tokens <= _PROBE_TOKENS:
         return "probe"
-    if call.constraint is not None:
+    if call.constraint is not None and not call.conversation.tools:
         return "classifier"
     if drift == "subagent" and session_has_tools:
         return "subagent" if call.conversation.tools else "title"

@@ -66,6 +66,8 @@ def plan(
         shape = {}
     params = {**FULL, **shape}
     params["top_k"] = max(params["top_k"], 0)  # -1 and 0 both mean off; one spelling in the record
+    if params["top_p"] == 0:  # nothing but the likeliest token; vLLM has another word for it
+        params |= {"top_p": 1.0, "temperature": 0.0}
     limits = [room] + [cap for cap in (asked.max_tokens, output_cap) if cap is not None]
     params["max_tokens"] = min(limits)
     params["stop_token_ids"] = list(stop_ids)

@@ -32,27 +32,53 @@ KEEP_BODIES = 64
 
 
 @dataclass(slots=True)
+class Attempt:
+    """A call whose reply was not delivered yet. `turn` is None once there is nothing left to deliver."""
+
+    turn_id: int
+    turn: LiveTurn | None
+
+
+@dataclass(slots=True)
 class LiveSession:
     """A session that calls. `openings` are those of its roots so far: what its conversations began with."""
 
     id: int
     name: str
     openings: set[str]
-    undelivered: OrderedDict[str, LiveTurn] = field(default_factory=OrderedDict)
-    """Digest of a request body -> the turn made of it, until its reply was delivered."""
     offers_tools: bool = False
     """Some call of the session offered tools."""
+    placing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    undelivered: OrderedDict[str, Attempt] = field(default_factory=OrderedDict)
+    """By what a retry has in common with the call."""
 
-    def expect_delivery(self, body_digest: str, turn: LiveTurn) -> None:
+    def expect_delivery(self, key: str, turn: LiveTurn) -> None:
         """Remember a turn by its request."""
-        self.undelivered[body_digest] = turn
+        self.undelivered[key] = Attempt(turn.id, turn)
         while len(self.undelivered) > KEEP_BODIES:
             self.undelivered.popitem(last=False)
 
+    def earlier(self, key: str) -> int | None:
+        """The turn of an earlier try of the same call that was never delivered."""
+        attempt = self.undelivered.get(key)
+        return None if attempt is None else attempt.turn_id
+
+    def joinable(self, key: str) -> LiveTurn | None:
+        """The same, if it still has a reply to give, or will have."""
+        attempt = self.undelivered.get(key)
+        turn = None if attempt is None else attempt.turn
+        return None if turn is None or turn.dropped else turn
+
+    def settle(self, turn: LiveTurn) -> None:
+        """A turn is over. One that failed or was aborted has nothing to deliver: only its id is kept."""
+        for attempt in self.undelivered.values():
+            if attempt.turn is turn and (turn.error is not None or turn.dropped):
+                attempt.turn = None
+
     def delivered(self, turn: LiveTurn) -> None:
         """The reply of a turn arrived: the same body again is a new call, not a retry."""
-        for digest in [d for d, t in self.undelivered.items() if t is turn]:
-            del self.undelivered[digest]
+        for key in [k for k, attempt in self.undelivered.items() if attempt.turn_id == turn.id]:
+            del self.undelivered[key]
 
 
 class Sessions:
@@ -85,7 +111,9 @@ class Sessions:
             return live
         row = NewSession(name=name, harness=caller.harness, harness_version=caller.harness_version)
         session_id = await asyncio.wrap_future(self._recorder.open_session(row))
-        live = self._by_name.setdefault(name, LiveSession(session_id, name, set(self._reader.openings(session_id))))
+        openings = self._reader.openings(session_id)
+        # Of a session that called before we only know that; agents offer tools, so a root without is a side call.
+        live = self._by_name.setdefault(name, LiveSession(session_id, name, openings, bool(openings)))
         while len(self._by_name) > KEEP_SESSIONS:
             self._by_name.popitem(last=False)
         return live
@@ -96,6 +124,6 @@ def _from_hint(hint: str | None) -> str | None:
     if hint is None:
         return None
     kind, _, value = hint.partition(":")
-    digest = hashlib.sha256(hint.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(hint.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     safe = "".join(c if (c.isalnum() and c.isascii()) or c in "._-" else "-" for c in value)[:80]
     return f"{kind.removeprefix('x-')}.{safe}.{digest}"

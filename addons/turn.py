@@ -27,6 +27,9 @@ class LiveTurn:
     """
 
     id: int
+    reply_id: str
+    """The id the reply carries on the wire, whichever connection it goes to."""
+    received_at: float
     session: LiveSession
     call: Call
     model: Model
@@ -45,10 +48,13 @@ class LiveTurn:
     last: Sampled | None = None
     enough: bool = False
     """Nothing more is wanted, though the engine would go on: a stop string, or the one call that was allowed."""
+    ending: bool = False
+    """Its sampling is over; it is being committed."""
     reply: Reply | None = None
     """Set once the turn is committed."""
     error: CallError | None = None
     task: asyncio.Task[None] | None = None
+    dropped: bool = False
     listeners: set[Listener] = field(default_factory=set)
 
     @property
@@ -56,10 +62,16 @@ class LiveTurn:
         """The row is written for good."""
         return self.reply is not None
 
-    @property
-    def aborted(self) -> bool:
-        """Its sampling was dropped, or is just being."""
-        return self.task is not None and (self.task.cancelled() or self.task.cancelling() > 0)
+    def drop(self) -> None:
+        """Nobody wants the reply: stop sampling. What is already being committed is committed."""
+        if self.task is not None and not self.ending:
+            # Not at once: a task that is cancelled before its first step would never come to write its end.
+            asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.task is not None and not self.ending and not self.listeners:
+            self.dropped = True
+            self.task.cancel()
 
     @property
     def must_stream(self) -> bool:
@@ -157,8 +169,8 @@ class Listener:
 
     def __exit__(self, *_: object) -> None:
         self._turn.listeners.discard(self)
-        if not self._turn.listeners and not self._turn.over and self._turn.task is not None:
-            self._turn.task.cancel()
+        if not self._turn.listeners:
+            self._turn.drop()
 
     def wake(self) -> None:
         """Something was said, or it is over."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, Select, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.orm import Session as Transaction
 
@@ -142,8 +142,9 @@ class Reader:
         return found[0] if found else None
 
     def openings(self, session_id: int) -> set[str]:
-        """What the conversations of a session began with (`opening`)."""
-        query = select(Turn.opening).where(Turn.session_id == session_id, Turn.opening.is_not(None)).distinct()
+        """What the conversations of a session began with (`opening`); calls that failed before any token began none."""
+        began = or_(Turn.status != "failed", Turn.n_sampled > 0)
+        query = select(Turn.opening).where(Turn.session_id == session_id, Turn.opening.is_not(None), began).distinct()
         with Transaction(self._engine) as transaction:
             return {opening for opening in transaction.scalars(query) if opening is not None}
 

@@ -30,6 +30,8 @@ class Script:
     """Awaited before piece i is sent."""
     die_after: int | None = None
     """Drop the connection after this many pieces."""
+    garbage: bytes | None = None
+    """Sent in place of everything else, as an SSE line or as the body."""
 
 
 @dataclass
@@ -104,6 +106,11 @@ class ScriptedEngine:
         if script.status != 200:
             error = {"error": {"message": "scripted refusal", "code": script.status}}
             return web.json_response(error, status=script.status)
+        if script.garbage is not None:
+            data = b"data: " + script.garbage + b"\n\n" if body["stream"] else script.garbage
+            return web.Response(body=data, content_type="text/event-stream")
+        if body["model"] != self.name:
+            return web.json_response({"error": {"message": f"no model {body['model']}"}}, status=404)
         try:
             if body["stream"]:
                 return await self._streamed(request, body, script)

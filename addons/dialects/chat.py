@@ -111,7 +111,7 @@ def _sampling(f: Fields) -> Sampling:
         min_p=f.number("min_p", 0, 1),
         presence_penalty=f.number("presence_penalty", -2, 2),
         frequency_penalty=f.number("frequency_penalty", -2, 2),
-        seed=f.integer("seed"),
+        seed=f.integer("seed", -(2**63), 2**63 - 1),
         max_tokens=limit if limit is not None else older,
         stop=stop,
         logit_bias=bias or None,

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import xgrammar
 
-from addons.constraints import output_constraint, tool_constraint
-from addons.conversation import Tool, ToolChoice
+from addons.constraints import constraint_of, tool_constraint
+from addons.conversation import Call, Conversation, Message, Sampling, Tool, ToolChoice
 from addons.errors import BadRequest
 from addons.markup import CallMarkup, find_markup
 from addons.model import ModelFiles
@@ -30,6 +31,10 @@ def markup(tiny: ModelFiles) -> CallMarkup:
 def accepts(choice: ToolChoice, text: str, markup: CallMarkup, *, parallel: bool = True) -> bool:
     """What the engine's own grammar library makes of the constraint."""
     return matches(tool_constraint(choice, [BASH, READ], markup, parallel=parallel), text)
+
+
+def call(constraint: dict[str, Any] | None, *tools: Tool) -> Call:
+    return Call(Conversation((Message("user", "x"),), tools), Sampling(), "m", False, constraint=constraint)
 
 
 def matches(constraint: dict[str, Any] | None, text: str) -> bool:
@@ -93,11 +98,22 @@ def test_an_output_format_is_json_without_floods_of_white_space() -> None:
         "required": ["a"],
         "additionalProperties": False,
     }
-    asked = output_constraint({"json": schema})
+    asked = constraint_of(call({"json": schema}), None)
     assert matches(asked, '{"a": 1}')
     assert matches(asked, '{"a":1}')
     assert not matches(asked, '{"a": "x"}')
     assert not matches(asked, '{  \n  "a": 1}')
-    assert matches(output_constraint({"json_object": True}), '{"any": [1, {"thing": null}]}')
-    assert output_constraint(None) is None
-    assert output_constraint({"choice": ["a"]}) == {"choice": ["a"]}
+    assert matches(constraint_of(call({"json_object": True}), None), '{"any": [1, {"thing": null}]}')
+    assert constraint_of(call(None), None) is None
+    assert constraint_of(call({"choice": ["a"]}), None) == {"choice": ["a"]}
+
+
+def test_an_output_format_leaves_room_for_calls(markup: CallMarkup) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    free = constraint_of(call({"json": schema}, BASH), markup)
+    assert matches(free, '{"a": 1}')
+    assert matches(free, ONE)
+    assert not matches(free, "words")
+    forced = constraint_of(replace(call({"json": schema}, BASH), tool_choice=ToolChoice("required")), markup)
+    assert matches(forced, ONE)
+    assert not matches(forced, '{"a": 1}')

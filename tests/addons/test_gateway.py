@@ -476,3 +476,150 @@ async def test_a_base_url_is_refused_where_keys_are_compulsory(tiny: ModelFiles,
         rig.engine.say("hi")
         await client(rig).chat.completions.create(model="m", messages=[USER], extra_headers=headers)
         assert [s.name for s in rig.reader.sessions()] == ["named"]
+
+
+# What broke an earlier gateway, each a kind of its own.
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b'{"error":{"code":"rate_limit","message":"m"}}',
+        b'{"error":"boom"}',
+        b"{broken",
+        b"<html>",
+        b'{"choices":[1]}',
+        b"[]",
+    ],
+)
+async def test_an_engine_that_talks_nonsense_fails_the_turn_and_never_hangs(
+    rig: Rig, garbage: bytes, stream: bool
+) -> None:
+    rig.engine.scripts.append(Script([[1]], garbage=garbage))
+    body = {"model": "m", "messages": [USER], "stream": stream}
+    url = f"{rig.url}/v1/chat/completions"
+    async with asyncio.timeout(10), aiohttp.ClientSession() as http, http.post(url, json=body) as reply:
+        assert reply.status >= 500 or b'"error"' in await reply.read()
+    [turn] = turns(rig)
+    assert turn.status == "failed"
+    rig.engine.say("fine")
+    assert (await client(rig).chat.completions.create(model="m", messages=[USER])).choices[0].message.content == "fine"
+
+
+async def test_a_reply_that_cannot_be_recorded_is_no_reply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurrent.futures import Future
+
+    def full(*_: object) -> Future[None]:
+        failed: Future[None] = Future()
+        failed.set_exception(OSError("disk full"))
+        return failed
+
+    monkeypatch.setattr("replay.writer.Recorder.finish_turn", full)
+    rig.engine.say("lost")
+    with pytest.raises(openai.InternalServerError, match="could not be recorded"):
+        async with asyncio.timeout(10):
+            await client(rig).chat.completions.create(model="m", messages=[USER])
+
+
+async def test_a_completion_that_somebody_aborted_is_no_reply(rig: Rig) -> None:
+    rig.engine.say("half a", end=None, finish="abort")
+    with pytest.raises(openai.InternalServerError, match="broke the completion off"):
+        await client(rig).chat.completions.create(model="m", messages=[USER])
+    [turn] = turns(rig)
+    assert (turn.status, turn.n_sampled > 0) == ("failed", True)
+
+
+async def test_a_client_that_leaves_while_its_turn_is_opened_leaves_no_open_row(rig: Rig) -> None:
+    rig.engine.say("for nobody", before=lambda _: asyncio.sleep(3600))
+    with rig.store.write():  # the writer has to wait
+        body = {"model": "m", "messages": [USER]}
+        with pytest.raises(TimeoutError):
+            async with aiohttp.ClientSession() as http, asyncio.timeout(0.5):
+                await http.post(f"{rig.url}/v1/chat/completions", json=body)
+    for _ in range(500):
+        if [turn.status for turn in turns(rig)] == ["aborted"]:
+            break
+        await asyncio.sleep(0.01)
+    assert [turn.status for turn in turns(rig)] == ["aborted"]
+
+
+async def test_an_engine_that_came_back_as_another_is_asked_again(rig: Rig) -> None:
+    rig.engine.say("old")
+    await client(rig).chat.completions.create(model="m", messages=[USER])
+    rig.engine.name = "renamed"
+    rig.engine.say("refused")
+    with pytest.raises(openai.NotFoundError):
+        await client(rig).chat.completions.create(model="m", messages=[USER])
+    rig.engine.say("new")
+    reply = await client(rig).chat.completions.create(model="m", messages=[USER])
+    assert reply.choices[0].message.content == "new"
+
+
+async def test_runs_that_say_the_same_continue_each_their_own_turn(rig: Rig) -> None:
+    """Two runs of one task under no name, with the same first call: the ids of the calls tell them apart."""
+    firsts = []
+    for _ in range(2):
+        rig.engine.say(CALL)
+        reply = await client(rig).chat.completions.create(model="m", messages=[USER], tools=[BASH])
+        firsts.append(reply.choices[0].message)
+    for number, message in enumerate(firsts):
+        assert message.tool_calls
+        echoed: Any = message.to_dict()
+        result: Any = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": f"result {number}"}
+        rig.engine.say("done")
+        await client(rig).chat.completions.create(model="m", messages=[USER, echoed, result], tools=[BASH])
+    one, two, after_one, after_two = turns(rig)
+    assert (after_one.parent_id, after_two.parent_id) == (one.id, two.id)
+    assert (after_one.session_id, after_two.session_id) == (one.session_id, two.session_id)
+
+
+async def test_a_title_call_at_the_same_moment_is_no_main_turn(rig: Rig) -> None:
+    headers = {"session-id": "s"}
+    title: Any = [{"role": "user", "content": "a title for: list the files"}]
+    rig.engine.say("one")
+    rig.engine.say("two")
+    await asyncio.gather(
+        client(rig).chat.completions.create(model="m", messages=[USER], tools=[BASH], extra_headers=headers),
+        client(rig).chat.completions.create(model="m", messages=title, extra_headers=headers),
+    )
+    by_tools = {bool(rig.reader.request(turn).get("tools")): turn.purpose for turn in turns(rig)}
+    assert by_tools[True] == "main"
+
+
+async def test_a_joined_retry_has_the_id_of_the_call_it_joined(rig: Rig) -> None:
+    sampling, joined = asyncio.Event(), asyncio.Event()
+
+    async def hold(index: int) -> None:
+        sampling.set()
+        await asyncio.wait_for(joined.wait(), 10)
+
+    rig.engine.say("once", before=hold)
+
+    async def ask(retries: str) -> str:
+        headers = {"session-id": "s", "x-stainless-retry-count": retries}
+        reply = await client(rig).chat.completions.create(model="m", messages=[USER], extra_headers=headers)
+        return reply.id
+
+    first = asyncio.create_task(ask("0"))
+    await sampling.wait()
+    second = asyncio.create_task(ask("1"))
+    await asyncio.sleep(0.2)
+    joined.set()
+    ids = {await first, await second}
+    [turn] = turns(rig)
+    assert ids == {turn.reply_id}
+
+
+async def test_odd_but_legal_requests(rig: Rig) -> None:
+    deep: Any = {"type": "object"}
+    for _ in range(300):
+        deep = {"type": "object", "properties": {"a": deep}}
+    for schema in (deep, {"type": "integer", "maximum": 2**70}):
+        rig.engine.say("fine")
+        tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+        body = json.dumps({"model": "m", "messages": [USER], "tools": [tool]})
+        headers = {"content-type": "application/json", "x-stainless-retry-count": "²", "x-meta": "m" * 20_000}
+        url = f"{rig.url}/v1/chat/completions"
+        async with aiohttp.ClientSession() as http, http.post(url, data=body, headers=headers) as reply:
+            assert reply.status == 200, await reply.text()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from addons.model import ModelFiles
+from certs import keys
 from replay.reader import Reader
 from replay.schema import Session
 from replay.store import Store
@@ -103,6 +107,61 @@ async def test_hosts_that_are_no_provider_are_refused_with_a_reason(proxy: Proxy
     assert "403" in out
     _, out = await proxy.run("curl", "-s", "http://example.invalid/")
     assert "example.invalid is no model provider" in out
+
+
+async def _tunnel(proxy: Proxy, target: str, host: str, payload: bytes) -> tuple[bytes, bytes]:
+    """CONNECT to `target` with a Host header of `host`; the answer, and what comes back for `payload`."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    answer = await reader.readuntil(b"\r\n\r\n")
+    back = b""
+    if b" 200 " in answer:
+        writer.write(payload)
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            back = await asyncio.wait_for(reader.read(100), 5)
+    writer.close()
+    return answer, back
+
+
+async def test_raw_bytes_in_a_tunnel_reach_nobody(proxy: Proxy) -> None:
+    reached = []
+
+    async def listen(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append(True)
+        writer.write(b"hello")
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    answer, _ = await _tunnel(proxy, f"127.0.0.1:{port}", "api.openai.com", b"SSH-2.0-x\r\n")
+    assert b" 403 " in answer, "the Host header is not where it goes"
+    answer, back = await _tunnel(proxy, "api.openai.com:22", "api.openai.com", b"SSH-2.0-x\r\n")
+    assert (b" 200 " in answer, back) == (True, b"")
+    assert "harnesstap opens no connection to api.openai.com:22" in proxy.log.read_text()
+    assert not reached
+    server.close()
+
+
+async def test_one_connection_may_carry_several_users(proxy: Proxy, engine: ScriptedEngine) -> None:
+    """Requests to a proxy in plain HTTP name their user each; a wrong key is refused each time."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+    for name, key, status in (("alice", None, 200), ("bob", None, 200), ("carol", "wrong", 407)):
+        engine.say("ok")
+        user = f"{name}:{key or keys.session_key(proxy.home, name)}"
+        head = (
+            "POST http://api.openai.com/v1/chat/completions HTTP/1.1\r\nHost: api.openai.com\r\n"
+            f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(f"HTTP/1.1 {status}".encode())
+        length = int(re.search(rb"(?i)content-length: (\d+)", answer).group(1))  # type: ignore[union-attr]
+        await reader.readexactly(length)
+    writer.close()
+    engine.scripts.clear()
+    assert {"alice", "bob"} <= sessions(proxy).keys()
 
 
 async def test_housekeeping_is_answered_here_and_is_no_turn(proxy: Proxy) -> None:

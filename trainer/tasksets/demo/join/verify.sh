@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds memo.txt <<'END' || exit 1
+saddle
+rabbit
+END
+holds history.txt <<'END' || exit 1
+apple
+silver
+END
+holds result.txt <<'END' || exit 1
+saddle
+rabbit
+apple
+silver
+END
