@@ -27,9 +27,12 @@ install: $(VENV)/.installed  ## everything, from the hashed lock, into .venv
 	python3 -m venv .cache/uv
 	.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-# Python 3.12: on PATH, under pyenv, or wherever uv finds or gets one.
+# Python 3.12: on PATH, under pyenv (of this user, or beside the python3 we have), or wherever uv finds or gets one.
 $(PY): | $(UV)
-	@python=$$(for p in python3.12 $$HOME/.pyenv/versions/3.12*/bin/python; do \
+	@beside=$$(python3 -c 'import sys; print(sys.base_prefix)')/..; \
+	account=$$(python3 -c 'import os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir)'); \
+	python=$$(for p in python3.12 {"$${PYENV_ROOT:-$$HOME/.pyenv}","$$account/.pyenv"}/versions/3.12*/bin/python \
+	    "$$beside"/3.12*/bin/python; do \
 	    command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null \
 	    && { command -v $$p; break; }; done || true); \
 	$(UV) venv --quiet --allow-existing --python "$${python:-3.12}" $(VENV)

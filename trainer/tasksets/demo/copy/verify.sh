@@ -3,10 +3,10 @@
 holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
 
 holds values.txt <<'END' || exit 1
-hammer
-stone
+lemon
+maple
 END
-holds data.txt <<'END' || exit 1
-hammer
-stone
+holds items.txt <<'END' || exit 1
+lemon
+maple
 END

@@ -3,11 +3,11 @@
 holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
 number() { [ -f "$1" ] && [ ! -L "$1" ] && [ "$(tr -d '[:space:]' < "$1")" = "$2" ]; }
 
-holds names.txt <<'END' || exit 1
-jungle river ocean
-pepper marble
-island falcon maple
-stone cloud hammer
-paper forest
+holds table.txt <<'END' || exit 1
+orange ginger tiger
+jungle saddle garden
+ocean rabbit
+bridge temple island
+maple paper
 END
-number report.txt 13 || exit 1
+number log.txt 13 || exit 1

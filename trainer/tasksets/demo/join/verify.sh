@@ -2,17 +2,17 @@
 # Solved if the workspace holds what was asked for, byte by byte.
 holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
 
-holds memo.txt <<'END' || exit 1
-saddle
-rabbit
-END
-holds history.txt <<'END' || exit 1
-apple
-silver
-END
 holds result.txt <<'END' || exit 1
+cloud
+orange
+END
+holds orders.txt <<'END' || exit 1
 saddle
-rabbit
-apple
-silver
+candle
+END
+holds plan.txt <<'END' || exit 1
+cloud
+orange
+saddle
+candle
 END

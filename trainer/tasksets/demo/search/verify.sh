@@ -2,17 +2,11 @@
 # Solved if the workspace holds what was asked for, byte by byte.
 holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
 
-holds numbers.txt <<'END' || exit 1
-saddle cloud
-rabbit
-saddle maple
-saddle dragon
-saddle tiger
-ocean
+holds total.txt <<'END' || exit 1
+hammer
+cloud velvet
+ginger
 END
-holds history.txt <<'END' || exit 1
-saddle cloud
-saddle maple
-saddle dragon
-saddle tiger
+holds input.txt <<'END' || exit 1
+cloud velvet
 END
