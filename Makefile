@@ -16,7 +16,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export VLLM_NO_USAGE_STATS := 1
 export PATH := $(CURDIR)/.cache/uv/bin:$(PATH)
 
-.PHONY: help install demo test check lint bench lock clean
+.PHONY: help install demo test check lint lock clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16

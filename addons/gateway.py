@@ -82,7 +82,10 @@ class Gateway:
                 raise _Forbidden("This gateway serves the proxy only; set HTTPS_PROXY, see `tap env`.")
             return await self._serve(request, route, caller)
         except CallError as error:
-            return _error(route, error)
+            response = _error(route, error)
+            if not request.content.is_eof() or request.content.exception() is not None:
+                response.force_close()  # the rest of the body is still on its way, or will never make sense
+            return response
         except (web.HTTPException, ConnectionError):
             raise
         except Exception as fault:
@@ -299,8 +302,9 @@ async def _body(request: web.Request) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise PayloadTooLarge(f"Request body too large: {error.text}") from error
-    except web.HTTPException as error:
-        raise BadRequest(f"Unreadable request body: {error.text}") from error
+    except (web.HTTPException, web.RequestPayloadError) as error:
+        encoding = request.headers.get("content-encoding", "none")
+        raise BadRequest(f"The request body cannot be read (content-encoding: {encoding}): {error}") from error
 
 
 def _host_of_base_url(path: str) -> str:

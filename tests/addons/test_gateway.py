@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import itertools
 import json
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import brotli
 import openai
 import pytest
+import zstandard
 from openai import AsyncOpenAI
 
 from addons.errors import EngineMismatch
@@ -623,3 +628,32 @@ async def test_odd_but_legal_requests(rig: Rig) -> None:
         url = f"{rig.url}/v1/chat/completions"
         async with aiohttp.ClientSession() as http, http.post(url, data=body, headers=headers) as reply:
             assert reply.status == 200, await reply.text()
+
+
+def _deflate(data: bytes) -> bytes:
+    return zlib.compress(data)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [("gzip", gzip.compress), ("deflate", _deflate), ("br", brotli.compress), ("zstd", zstandard.compress)],
+)
+async def test_compressed_bodies(rig: Rig, encoding: str, pack: Callable[[bytes], bytes]) -> None:
+    plain = json.dumps({"model": "m", "messages": [USER]}).encode()
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    url = f"{rig.url}/v1/chat/completions"
+    rig.engine.say("plain")
+    rig.engine.say("packed")
+    async with aiohttp.ClientSession() as http:
+        async with http.post(url, data=plain, headers={"content-type": "application/json"}) as reply:
+            assert reply.status == 200
+        async with http.post(url, data=pack(plain), headers=headers) as reply:
+            assert reply.status == 200, await reply.text()
+        one, two = turns(rig)
+        assert rig.reader.request(one) == rig.reader.request(two)
+        assert rig.reader.prompt_ids(one) == rig.reader.prompt_ids(two)
+        async with http.post(url, data=pack(plain)[:-9] + b"corrupted", headers=headers) as reply:
+            assert reply.status == 400, await reply.text()
+        async with http.post(url, data=pack(b" " * (65 << 20)), headers=headers) as reply:
+            assert reply.status == 413, await reply.text()
+    assert len(turns(rig)) == 2

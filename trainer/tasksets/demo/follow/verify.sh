@@ -2,8 +2,8 @@
 # Solved if the workspace holds what was asked for, byte by byte.
 holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
 
-holds main.txt <<'END' || exit 1
-kettle
-river
-maple
+holds summary.txt <<'END' || exit 1
+eagle
+END
+holds eagle <<'END' || exit 1
 END
