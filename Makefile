@@ -53,7 +53,7 @@ test: install lint  ## all tests: real mitmdump, real vLLM, real harness
 	$(PY) -m pytest
 
 check: install lint  ## the fast tests: no network, no vLLM
-	$(PY) -m pytest -q -m "not vllm and not harness and not network"
+	$(PY) -m pytest -q -m "not vllm and not harness and not network and not slow"
 
 lint: install
 	$(VENV)/bin/ruff check .

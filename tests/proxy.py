@@ -74,7 +74,8 @@ async def mitmdump(folder: Path, engine: str, *, wait: bool = True, **options: s
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
     with log.open("w") as sink:
-        process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=sink, stderr=sink)
+        env = {**os.environ, "PYTHONUNBUFFERED": "1"}  # the log is read while it runs
+        process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=env, stdout=sink, stderr=sink)
     proxy = Proxy(port, home, store, log, process)
     try:
         if wait:

@@ -28,7 +28,7 @@ print("".join(c.choices[0].delta.content or "" for c in reply) if STREAM else re
 """
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -27,6 +27,8 @@ from certs import ca
 from certs.environment import harness_environment, proxy_url
 from certs.keys import session_key
 
+pytestmark = pytest.mark.slow
+
 PERMITTED = ("api.openai.com", "openai.azure.com")
 INSIDE = ("api.openai.com", "eu.api.openai.com", "myteam.openai.azure.com")
 OUTSIDE = ("example.com", "openai.com", "api.openai.com.example.com", "203.0.113.7")

@@ -21,6 +21,8 @@ from replay.store import Store
 from tests.proxy import Proxy, mitmdump
 from tests.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def engine(tiny: ModelFiles) -> AsyncIterator[ScriptedEngine]:

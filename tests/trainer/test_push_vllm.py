@@ -110,7 +110,7 @@ def test_a_request_in_flight_goes_on_under_the_new_weights(vllm: RunningVllm, fi
         body = {
             "model": str(vllm.checkpoint),
             "prompt": prompt,
-            "max_tokens": 400,
+            "max_tokens": 1500,
             "ignore_eos": True,
             "temperature": 1.0,
             "logprobs": 0,
@@ -130,10 +130,13 @@ def test_a_request_in_flight_goes_on_under_the_new_weights(vllm: RunningVllm, fi
     thread = threading.Thread(target=stream)
     thread.start()
     assert started.wait(60)
+    # At once, so that it is still in flight when the push comes, however slow the machine is.
+    httpx.post(f"{vllm.url}/pause", params={"mode": "keep", "clear_cache": "false"}, timeout=60).raise_for_status()
+    assert not finish[-1], "the request was over before the push"
     with WeightServer(vllm.url) as server:
         push(server, other.path, "1", prompts=PROMPTS, score=other.score)
     thread.join(120)
-    assert len(ids) == 400
+    assert len(ids) == 1500
     assert finish[-1] == "length"
     old = first.score([*prompt, *ids], len(prompt))
     new = other.score([*prompt, *ids], len(prompt))
