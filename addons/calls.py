@@ -127,6 +127,7 @@ class Calls:
             )  # fmt: skip
             version = await self.backend.engine.weight_version(model.facts)
         except CallError as error:
+            logger.warning("%s: %s", session.name, error.message)
             await self._store_failed(request, session, placement, error)
             if isinstance(error, EngineUnavailable):
                 self.backend.forget()

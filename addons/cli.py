@@ -38,9 +38,9 @@ app = typer.Typer(
 Turn an unmodified coding agent into a reinforcement-learning environment.
 
 \b
-    vllm serve MODEL --logprobs-mode processed_logprobs
+    trainer serve MODEL                     # vLLM, with the logprobs we need
     tap up                                  # second terminal: the proxy
-    tap run -- mini -m openai/gpt-5.2 -t "fix the test"
+    tap run -- claude -p "fix the test"     # third: any harness, as it is
     replay list
 """,
 )

@@ -79,6 +79,8 @@ class Intercept:
                 upstream_cert=False,  # and so would a look at its certificate
                 flow_detail=0,  # the log must show no key and no prompt
             )
+        if not ctx.options.tap_engine.startswith(("http://", "https://")):
+            raise exceptions.OptionsError(f"tap_engine {ctx.options.tap_engine!r}: write http://HOST:PORT")
         if updated & {"tap_keys", "tap_home", "listen_host"}:
             home = Path(ctx.options.tap_home).expanduser()
             self._access = Access(home, ctx.options.tap_keys, ctx.options.listen_host)
@@ -123,7 +125,7 @@ class Intercept:
             return
         host = flow.request.host.lower().rstrip(".")  # where it wants to go, whatever its Host header says
         if not self._is_provider(host) and ctx.options.tap_egress == "refuse":
-            flow.response = refusal(host)
+            self._refuse(flow, host)
 
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
         """The last word on every connection that would be opened, whatever led to it: raw TCP in a tunnel, say."""
@@ -159,7 +161,7 @@ class Intercept:
         host = flow.request.pretty_host.lower().rstrip(".")
         if not self._is_provider(host):
             if ctx.options.tap_egress == "refuse" or flow.request.scheme == "https":
-                flow.response = refusal(host)
+                self._refuse(flow, host)
             return
         for name in OURS:
             flow.request.headers.pop(name, None)
@@ -190,10 +192,15 @@ class Intercept:
         try:
             user = self._access.check(flow.request.headers.get("proxy-authorization"))
         except PermissionError as error:
+            logger.warning("407 to %s: %s", flow.client_conn.peername[0], error)  # few clients show the body
             flow.response = challenge(str(error))
             return False
         self._users[flow.client_conn.id] = user
         return True
+
+    def _refuse(self, flow: http.HTTPFlow, host: str) -> None:
+        logger.warning("403 for %s: no provider, and tap_egress is refuse (`tap up --egress tunnel` lets it out)", host)
+        flow.response = refusal(host)
 
     def _is_provider(self, host: str) -> bool:
         return is_provider(host, self._extra)

@@ -82,6 +82,7 @@ class Runner:
             end = turn.end(status, reply, version, described(error))
             await asyncio.wrap_future(self._recorder.finish_turn(turn.id, end))
             turn.remember(self._contexts, reply)
+            self._report(turn, status, error)
         except Exception as fault:
             logger.exception("turn %d could not be recorded", turn.id)
             error = Fault(f"the reply could not be recorded ({type(fault).__name__})")
@@ -89,6 +90,16 @@ class Runner:
             turn.error, turn.reply = error, reply
             turn.session.settle(turn)
             turn.tell()
+
+    def _report(self, turn: LiveTurn, status: EndStatus, error: CallError | None) -> None:
+        """The proxy's log: a line a call."""
+        took = time.time() - turn.received_at
+        logger.log(
+            logging.INFO if error is None else logging.WARNING,
+            "%s turn %d %s: %d + %d tokens, %.1f s%s",
+            turn.session.name, turn.id, status, len(turn.prompt), len(turn.ids), took,
+            "" if error is None else f": {error.message}",
+        )  # fmt: skip
 
     async def _weight_version(self, turn: LiveTurn) -> str | None:
         try:

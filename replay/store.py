@@ -117,7 +117,7 @@ def _prepare_file(url: URL, *, create: bool) -> None:
     if path.exists():
         return
     if not create:
-        raise _missing(f"no database at {path}")
+        raise _missing(f"no database at {path.absolute()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Prompts and code are nobody else's business; SQLite gives its -wal and -shm files the same mode.

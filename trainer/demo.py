@@ -199,9 +199,10 @@ def run(demo: Demo) -> None:
 def next_steps(store: str, session: str) -> str:
     """What to type after the demo."""
     return f"""
-One update of a model this small is a proof of the plumbing, not of learning: see README for longer runs.
+One update of a model this small is a proof of the plumbing, not of learning: `trainer grpo --steps` goes on.
 Look at what was recorded:
 
+    [bold]export PATH=$PWD/.venv/bin:$PWD/.harness/mini-swe-agent/bin:$PATH[/]
     [bold]export HARNESSTAP_STORE={store}[/]
     [bold]replay list[/]
     [bold]replay show {session}[/]

@@ -86,6 +86,7 @@ async def test_a_wrong_key_says_which_variable_to_set(proxy: Proxy) -> None:
     assert "407" in out
     code, out = await proxy.run("curl", "-s", "http://api.openai.com/v1/models", session="s", key="wrong")
     assert "Wrong key for session 's' in HTTPS_PROXY" in out
+    assert "Wrong key for session 's' in HTTPS_PROXY" in proxy.log.read_text(), "few clients show the body"
     assert "tap env --session" in out
 
 
@@ -107,6 +108,7 @@ async def test_hosts_that_are_no_provider_are_refused_with_a_reason(proxy: Proxy
     assert "403" in out
     _, out = await proxy.run("curl", "-s", "http://example.invalid/")
     assert "example.invalid is no model provider" in out
+    assert "403 for example.invalid" in proxy.log.read_text()
 
 
 async def _tunnel(proxy: Proxy, target: str, host: str, payload: bytes) -> tuple[bytes, bytes]:
@@ -201,6 +203,7 @@ async def test_no_provider_is_ever_contacted_nor_even_looked_up(proxy: Proxy, en
     [
         ({"tap_parser": "nonsense"}, "no parser 'nonsense'. Choose one of"),
         ({"tap_model": "/nowhere"}, "/nowhere"),
+        ({"tap_engine": "127.0.0.1:1"}, "write http://HOST:PORT"),
         ({"tap_providers": "what"}, "'what': write HOST=DIALECT"),
         ({"tap_store": "mysql://x/y"}, "mysql"),
     ],
