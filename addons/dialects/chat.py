@@ -1,36 +1,24 @@
-"""OpenAI Chat Completions: reading a request, and writing its reply streamed or whole.
-
-Theory of operation of the emitter: deltas come in, `chat.completion.chunk` events go out. The first chunk
-carries the role, so a harness sees that the model has begun; then text, reasoning and tool calls in the
-order sampled; then one chunk with `finish_reason`, at most one with `usage`, and `[DONE]`. Which step may
-follow which is the table `_LEGAL`; anything else is a bug of ours and raises.
-"""
+"""OpenAI Chat Completions: reading a request. Its reply is written in `chat_stream`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from addons.conversation import (
     Call,
     Conversation,
-    Delta,
     Message,
-    ReasoningDelta,
-    Reply,
     Sampling,
-    TextDelta,
     Tool,
     ToolCall,
-    ToolCallDelta,
     ToolChoice,
-    Usage,
 )
+from addons.dialects.chat_stream import Emitter, error_body
 from addons.dialects.fields import Fields, refuse, wrong_type
 from addons.dialects.schemas import resolved
-from addons.errors import BadRequest, CallError
+
+__all__ = ["CALL_ID", "ITEMS", "NAME", "REPLY_ID", "Emitter", "error_body", "read"]
 
 NAME = "chat"
 ITEMS = "messages"
@@ -295,148 +283,3 @@ def _response_format(f: Fields) -> dict[str, Any] | None:
         )
     form.close()
     return constraint
-
-
-def usage_of(usage: Usage) -> dict[str, Any]:
-    """A `usage` object."""
-    return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "total_tokens": usage.prompt + usage.completion,
-        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.reasoning, "audio_tokens": 0,
-            "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0,
-        },
-    }  # fmt: skip
-
-
-_FINISH = {
-    "stop": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "abort": "stop",
-}
-
-# state -> what may come next
-_LEGAL = {
-    "idle": {"start"},
-    "open": {"delta", "finish"},
-    "finished": set[str](),
-}
-
-
-class Emitter:
-    """One reply on the wire. Sans-IO: each method returns the bytes to send now."""
-
-    content_type = "text/event-stream; charset=utf-8"
-
-    def __init__(self, call: Call, reply_id: str, created: int) -> None:
-        self._call = call
-        self._head = {
-            "id": reply_id,
-            "object": "chat.completion.chunk",
-            "created": created,
-            "model": call.model,
-        }
-        self._state = "idle"
-
-    def start(self, prompt_tokens: int) -> bytes:
-        """The model has been asked."""
-        self._step("start", "open")
-        return self._chunk({"role": "assistant", "content": "", "refusal": None})
-
-    def delta(self, delta: Delta, logprobs: list[dict[str, Any]] | None = None) -> bytes:
-        """More of the reply."""
-        self._step("delta", "open")
-        match delta:
-            case TextDelta(text):
-                return self._chunk({"content": text}, logprobs=logprobs)
-            case ReasoningDelta(text):
-                return self._chunk({"reasoning_content": text}, logprobs=logprobs)
-            case ToolCallDelta(index, arguments, id_, name):
-                call: dict[str, Any] = {"index": index, "function": {"arguments": arguments}}
-                if name is not None:
-                    call = {"index": index, "id": id_, "type": "function"}
-                    call["function"] = {"name": name, "arguments": arguments}
-                return self._chunk({"tool_calls": [call]}, logprobs=logprobs)
-
-    def silence(self) -> bytes:
-        """A comment, which every SSE reader skips."""
-        return b": keep-alive\n\n"
-
-    def finish(self, reply: Reply, logprobs: list[dict[str, Any]] | None = None) -> bytes:
-        """The terminal events."""
-        self._step("finish", "finished")
-        out = self._chunk({}, finish=_FINISH[reply.finish], logprobs=logprobs)
-        if self._call.options.get("include_usage"):
-            out += _event({**self._head, "choices": [], "usage": usage_of(reply.usage)})
-        return out + b"data: [DONE]\n\n"
-
-    def fail(self, error: CallError) -> bytes:
-        """An error after the stream has begun: the SDKs raise on an event with `error`."""
-        self._step("finish", "finished")
-        return _event(error_body(error))
-
-    def whole(self, reply: Reply, logprobs: list[dict[str, Any]] | None = None) -> bytes:
-        """The reply of a call that did not ask to stream."""
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": reply.message.content or None,
-            "refusal": None,
-        }
-        if reply.message.reasoning:
-            message["reasoning_content"] = reply.message.reasoning
-        if reply.message.tool_calls:
-            message["tool_calls"] = [
-                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-                for c in reply.message.tool_calls
-            ]
-        elif message["content"] is None:
-            message["content"] = ""
-        choice = {
-            "index": 0, "message": message, "finish_reason": _FINISH[reply.finish],
-            "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
-        }  # fmt: skip
-        return orjson.dumps(
-            {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_of(reply.usage)}
-        )
-
-    def _chunk(
-        self,
-        delta: dict[str, Any],
-        *,
-        finish: str | None = None,
-        logprobs: list[dict[str, Any]] | None = None,
-    ) -> bytes:
-        choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        if logprobs is not None:
-            choice["logprobs"] = {"content": logprobs, "refusal": None}
-        chunk: dict[str, Any] = {**self._head, "choices": [choice]}
-        if self._call.options.get("include_usage"):
-            chunk["usage"] = None
-        return _event(chunk)
-
-    def _step(self, what: str, then: str) -> None:
-        if what not in _LEGAL[self._state]:
-            raise AssertionError(f"chat emitter: {what} in state {self._state}")
-        self._state = then
-
-
-_ERRORS = {
-    "invalid_request": "invalid_request_error", "context_length": "invalid_request_error",
-    "not_found": "invalid_request_error", "unsupported": "invalid_request_error",
-    "unavailable": "server_error", "engine": "server_error",
-}  # fmt: skip
-
-
-def error_body(error: CallError) -> dict[str, Any]:
-    """The provider's error object."""
-    kind = _ERRORS[error.kind]
-    code = error.code or "invalid_value" if isinstance(error, BadRequest) else error.code or error.kind
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
-
-
-def _event(value: dict[str, Any]) -> bytes:
-    return b"data: " + orjson.dumps(value) + b"\n\n"
