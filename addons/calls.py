@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from addons import lineage
@@ -35,7 +36,7 @@ from replay.writer import Recorder
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
     """One model call as it arrived: `body` is the parsed JSON, `raw` the bytes it came as."""
 
@@ -49,9 +50,9 @@ class Request:
     reply_id: str
     """The id the reply will carry on the wire."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """sha256 of the raw body, hex."""
+        """sha256 of the raw body, hex; once a call, since a body may be megabytes."""
         return hashlib.sha256(self.raw).hexdigest()
 
     @property
@@ -228,8 +229,7 @@ class Calls:
             opening=placement.opening,
             reply_id=request.reply_id,
         )
-        turn_id = await asyncio.wrap_future(self._recorder.open_turn(new))
-        return turn_id
+        return await asyncio.wrap_future(self._recorder.open_turn(new))
 
     async def _store_failed(
         self, request: Request, session: LiveSession, placement: Placement, error: CallError

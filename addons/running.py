@@ -81,7 +81,7 @@ class Runner:
                 version = await self._weight_version(turn)
             end = turn.end(status, reply, version, described(error))
             await asyncio.wrap_future(self._recorder.finish_turn(turn.id, end))
-            turn.remember(self._contexts, reply)
+            turn.remember(self._contexts, end.after_digest or "", reply)
             self._report(turn, status, error)
         except Exception as fault:
             logger.exception("turn %d could not be recorded", turn.id)

@@ -138,10 +138,10 @@ class LiveTurn:
             after_digest=digest_after(self.call.conversation, reply.message),
         )  # fmt: skip
 
-    def remember(self, contexts: Contexts, reply: Reply) -> None:
-        """Let the next call continue this turn."""
+    def remember(self, contexts: Contexts, after_digest: str, reply: Reply) -> None:
+        """Let the next call continue this turn; the digest is that of its row."""
         contexts.remember(
-            digest_after(self.call.conversation, reply.message),
+            after_digest,
             Context(
                 self.id, self.session.id, array("i", self.prompt), array("i", self.ids), reply.message,
                 self.purpose, self.opening,
