@@ -26,8 +26,9 @@ from certs import ca
 from replay.reader import Reader
 from replay.store import Store
 from replay.writer import Recorder
-from trainer import cli, harness, processes, serve
+from trainer import harness, processes, serve
 from trainer.advantages import NothingToTrain
+from trainer.commands.common import CORES, plain_errors, quiet_libraries
 from trainer.display import RolloutView, before_and_after, outcome_line, sessions_table, step_table
 from trainer.policy import find_checkpoint
 from trainer.processes import ProcessFailed
@@ -219,7 +220,7 @@ Then your own harness, model and tasks:
 def _import_training() -> None:
     """Half a minute of importing torch and TRL, best spent while vLLM starts."""
     importlib.import_module("trainer.training")
-    cli.quiet_libraries()
+    quiet_libraries()
 
 
 @contextmanager
@@ -239,13 +240,12 @@ def main(
     model: Annotated[str, typer.Argument(envvar="MODEL", help="Checkpoint or Hugging Face id.")] = str(TINY),
     tasks: Annotated[Path, typer.Option(help="A folder of tasks.")] = TASKS,
     group_size: Annotated[int, typer.Option("--group-size", "-g", min=2, help="Sessions a task.")] = 4,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Processes at a time.")] = 2
-    * cli.CORES,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Processes at a time.")] = 2 * CORES,
     learning_rate: Annotated[float, typer.Option("--lr", help="Of the one step.")] = 1e-4,
     engine: Annotated[str, typer.Option(help="A vLLM that serves MODEL already (`trainer serve MODEL`).")] = "",
 ) -> None:
     """The whole loop once: rollouts, one GRPO step, push, rollouts. About four minutes on two cores."""
-    with cli.plain_errors(), _ended() as stack:
+    with plain_errors(), _ended() as stack:
         if model == str(TINY) and not (TINY / "config.json").is_file():
             raise FileNotFoundError(f"the tiny model is not at {TINY}: see trainer/tiny/ on how it is made")
         checkpoint = find_checkpoint(model)

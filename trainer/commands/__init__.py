@@ -1,0 +1,1 @@
+"""The commands of `trainer`, one file each: thin readings of options."""

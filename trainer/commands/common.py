@@ -1,0 +1,60 @@
+"""What the commands share: options, consoles, and errors said without a traceback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from certs.files import TrustError
+from replay.reader import UnknownSession
+from replay.store import StoreError
+from trainer.advantages import NothingToTrain
+from trainer.harness import HarnessError
+from trainer.processes import ProcessFailed
+from trainer.push import PushError, PushMismatch
+from trainer.serve import VllmMissing
+from trainer.tasks import TaskError
+
+# Must be in place before torch starts its threads and before transformers looks.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside a busy vLLM, spinning threads cost most of the speed
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+CORES = os.cpu_count() or 2
+console = Console()
+errors = Console(stderr=True, soft_wrap=True)
+
+StoreOption = Annotated[
+    str, typer.Option("--store", envvar="HARNESSTAP_STORE", help="Database URL of the record.", show_default=True)
+]
+EngineOption = Annotated[str, typer.Option("--engine", envvar="HARNESSTAP_ENGINE", help="Where vLLM answers.")]
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Say what went wrong, without a traceback, where the message is made for the user."""
+    expected = (
+        FileNotFoundError, FloatingPointError, HarnessError, NothingToTrain, ProcessFailed, PushError, PushMismatch,
+        StoreError, TaskError, TrustError, UnknownSession, ValueError, VllmMissing,
+    )  # fmt: skip
+    try:
+        yield
+    except expected as error:
+        errors.print("[bold red]error:[/]", end=" ")
+        errors.print(str(error), markup=False, highlight=False)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        raise typer.Exit(130) from None
+
+
+def quiet_libraries() -> None:
+    """No progress bars of transformers among our own output. Downloads have theirs, since they come before."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
