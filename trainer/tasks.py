@@ -8,7 +8,8 @@
             verify.sh     run there when the harness has ended; decides the reward
 
 verify.sh says: exit 0 = reward 1, exit 1 = reward 0. On exit 0 the last line it prints may be
-`reward=<number>` and is the reward instead; lines `part.<name>=<number>` are kept beside it. Any other exit
+`reward=<number>` and is the reward instead; lines `part.<name>=<number>` are kept beside it (not `task`, which is
+the reward's own name among its parts). Any other exit
 status, a signal, a timeout or a reward that is not a finite number means that nobody knows: the reward is
 None, never 0, and the session is not trained on.
 
@@ -29,6 +30,8 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from replay.rewards.rollouts import TASK
 
 PROMPT, FILES, SETUP, VERIFY = "prompt.md", "files", "setup.sh", "verify.sh"
 LOG_LIMIT = 64 * 1024
@@ -146,7 +149,7 @@ def verify(task: Task, workspace: Path, timeout: float = 60.0) -> Score:
 
 def _parts(stdout: str) -> dict[str, float]:
     matches = (_PART.fullmatch(line.strip()) for line in stdout.splitlines())
-    numbers = ((match[1], _number(match[2])) for match in matches if match)
+    numbers = ((match[1], _number(match[2])) for match in matches if match and match[1] != TASK)
     return {name: number for name, number in numbers if number is not None}
 
 
