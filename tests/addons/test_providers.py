@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from addons.providers import OPERATIONS, PROVIDERS, Inert, classify, is_provider, parse_extra, provider_hosts
+from addons.provider_table import OPERATIONS, PROVIDERS, Inert
+from addons.providers import classify, is_provider, parse_extra, provider_hosts
 from certs.ca import permitted_names
 
 GOOGLE, VERTEX_US, VERTEX_EU = (
