@@ -16,7 +16,7 @@ from addons.backend import Backend, Model
 from addons.caller import Caller, body_hint
 from addons.config import GatewayConfig
 from addons.constraints import constraint_of
-from addons.contexts import Context, Contexts, message_json
+from addons.contexts import Context, Contexts, message_json, tool_json
 from addons.conversation import Call, Message
 from addons.dialects.base import Dialect
 from addons.errors import BadRequest, CallError, EngineUnavailable
@@ -124,7 +124,8 @@ class Calls:
             sampling = plan(
                 call.sampling, policy=self._config.sampling, prompt_tokens=len(placement.prompt),
                 window=model.facts.window, output_cap=self._config.output_cap,
-                stop_ids=tuple(sorted(model.files.stop_ids)), constraint=constraint,
+                stop_ids=tuple(sorted(model.files.stop_ids)), constraint=constraint, top_logprobs=call.top_logprobs,
+                train_constrained=self._config.train_constrained,
             )  # fmt: skip
             version = await self.backend.engine.weight_version(model.facts)
         except CallError as error:
@@ -226,6 +227,7 @@ class Calls:
             body_digest=request.digest,
             request=request.body,
             messages=tuple(message_json(m) for m in placement.new),
+            tools=tuple(tool_json(t) for t in request.call.conversation.tools),
             opening=placement.opening,
             reply_id=request.reply_id,
         )

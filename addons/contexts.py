@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from addons.conversation import Message, ToolCall
+from addons.conversation import Message, Tool, ToolCall
 from addons.lineage import Prefix
 from replay.reader import Reader
 from replay.records import Purpose
@@ -130,4 +130,14 @@ def message_json(message: Message) -> dict[str, Any]:
         out["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         out["name"] = message.name
+    return out
+
+
+def tool_json(tool: Tool) -> dict[str, Any]:
+    """A tool for the store: only what it has."""
+    out: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        out["description"] = tool.description
+    if tool.parameters is not None:
+        out["parameters"] = tool.parameters
     return out

@@ -80,6 +80,7 @@ def prepare_turn(new: NewTurn, cache: ItemCache) -> Prepared[int]:
     body = bodies.split(new.request)
     messages = [codec.dumps(message) for message in new.messages]
     digests = [codec.digest(text) for text in messages]
+    tools = codec.dumps(list(new.tools)) if new.tools else None
     values = {
         "session_id": new.session_id,
         "parent_id": new.parent_id,
@@ -103,6 +104,7 @@ def prepare_turn(new: NewTurn, cache: ItemCache) -> Prepared[int]:
         "reply_id": new.reply_id,
         "opening": new.opening,
         "skeleton": body.skeleton,
+        "tools": None if tools is None else codec.digest(tools),
         "messages": digests,
         "received_at": new.received_at,
     }
@@ -112,7 +114,10 @@ def prepare_turn(new: NewTurn, cache: ItemCache) -> Prepared[int]:
         items = bodies.encode_items(body.items, _parent_items(connection, new, cache))
         return int(connection.execute(_INSERT_TURN, {**values, "request_items": items}).scalar_one())
 
-    return Prepared({**body.blobs, **dict(zip(digests, messages, strict=True))}, apply)
+    blobs = {**body.blobs, **dict(zip(digests, messages, strict=True))}
+    if tools is not None:
+        blobs[codec.digest(tools)] = tools
+    return Prepared(blobs, apply)
 
 
 def prepare_end(turn_id: int, end: TurnEnd) -> Prepared[None]:

@@ -168,6 +168,11 @@ class Reader:
         """Neutral messages of this turn that came after the parent's reply; all of them for a root."""
         return self._blobs(self._row(turn, Turn.messages).messages)
 
+    def tools(self, turn: Turn) -> list[dict[str, Any]]:
+        """The tools the turn offered, neutral: name, description, parameters; empty when it offered none."""
+        found: list[dict[str, Any]] = [] if turn.tools is None else self._blobs([turn.tools])[0]
+        return found
+
     def reply(self, turn: Turn | int) -> dict[str, Any] | None:
         """The neutral message that was sampled."""
         digest = self._row(turn, Turn.reply).reply

@@ -56,6 +56,8 @@ class NewTurn:
     """The parsed body (by `codec.loads`)."""
     messages: Sequence[Mapping[str, Any]]
     """Neutral messages after the parent's reply; without a parent, all."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """The tools offered, neutral: name, description, parameters (JSON Schema)."""
     parent_id: int | None = None
     ignored_fields: Sequence[str] = ()
     drift_reason: DriftReason | None = None

@@ -128,6 +128,8 @@ class Turn(Base):
     """The request without its items; see `replay.bodies`."""
     request_items: Mapped[list[Any]] = mapped_column(deferred=True)
     """The request's items: digests, and runs `[start, count]` of the parent's; see `replay.bodies`."""
+    tools: Mapped[str | None] = mapped_column(Digest, ForeignKey("blob.sha256"))
+    """The tools offered, neutral: a list of name, description, parameters; NULL where none were."""
     messages: Mapped[list[Any]] = mapped_column(deferred=True)
     """Digests of the neutral messages that are new after the parent's reply."""
     reply: Mapped[str | None] = mapped_column(Digest, ForeignKey("blob.sha256"))

@@ -15,6 +15,7 @@ from replay.records import NewBatch, NewBatchRow
 from replay.schema import Blob
 from replay.store import Store
 from replay.writer import Recorder
+from tests.replay.conftest import Maker
 
 texts = st.text(st.characters(exclude_categories=[]), max_size=300)
 names = texts.filter(lambda name: redact.fields({name: "x"}) == {name: "x"})  # a credential's does not come back
@@ -219,3 +220,10 @@ def test_a_lost_blob_is_named(make: Any, reader: Reader, store: Store) -> None:
         connection.execute(delete(Blob).where(Blob.sha256 != turn.skeleton))
     with pytest.raises(LookupError, match="lacks blob"):
         reader.messages(turn)
+
+
+def test_tools_are_kept_once_and_come_back(make: Maker, reader: Reader) -> None:
+    tools = [{"name": "bash", "description": "run", "parameters": {"type": "object"}}]
+    session = make.session()
+    ids = [make.turn(session, tools=tools), make.turn(session, tools=tools), make.turn(session)]
+    assert [reader.tools(reader.turn(one)) for one in ids] == [tools, tools, []]

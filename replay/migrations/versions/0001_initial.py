@@ -89,6 +89,7 @@ def upgrade() -> None:
         _may("after_digest", sa.LargeBinary()),
         _need("skeleton", sa.LargeBinary()),
         _need("request_items", _JSON),
+        _may("tools", sa.LargeBinary()),
         _need("messages", _JSON),
         _may("reply", sa.LargeBinary()),
         _need("received_at", sa.Double()),
@@ -101,6 +102,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["parent_id"], ["turn.id"], name=op.f("fk_turn_parent_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["retry_of"], ["turn.id"], name=op.f("fk_turn_retry_of"), ondelete="SET NULL"),
         sa.ForeignKeyConstraint(["skeleton"], ["blob.sha256"], name=op.f("fk_turn_skeleton")),
+        sa.ForeignKeyConstraint(["tools"], ["blob.sha256"], name=op.f("fk_turn_tools")),
         sa.ForeignKeyConstraint(["reply"], ["blob.sha256"], name=op.f("fk_turn_reply")),
     )
     op.create_index(op.f("ix_turn_session_id_body_digest"), "turn", ["session_id", "body_digest"])
