@@ -42,10 +42,10 @@ def certs_directory(home: Path) -> Path:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the folder's lock: of several processes that make or refresh the files, one works and the others
-    wait."""
-    descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def locked(directory: Path, name: str = ".lock") -> Iterator[None]:
+    """Hold the folder's lock of that name: of several processes that make or refresh the files, one works and the
+    others wait."""
+    descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -22,11 +22,11 @@ import typer
 from rich.console import Console
 from rich.rule import Rule
 
-from certs import ca
+from certs import ca, harnesses
 from replay.reader import Reader
 from replay.store import Store
 from replay.writer import Recorder
-from trainer import harness, processes, serve
+from trainer import processes, serve
 from trainer.advantages import NothingToTrain
 from trainer.commands.common import CORES, plain_errors, quiet_libraries
 from trainer.display import RolloutView, before_and_after, outcome_line, sessions_table, step_table
@@ -83,7 +83,7 @@ class Demo:
         with ThreadPoolExecutor(2) as pool:
             pool.submit(_import_training)
             installing: Future[Path] = pool.submit(
-                harness.install, harness.get(HARNESS), log=logs / "install.log", say=self.say
+                harnesses.install, harnesses.get(HARNESS), log=logs / "install.log", say=self.say
             )
             if self.engine:
                 self.say(f"using the vLLM at {self.engine}")
@@ -132,7 +132,7 @@ class Demo:
         plan = Plan(
             run=run,
             tasks=tuple(load_tasks(self.tasks)),
-            harness=harness.get(HARNESS),
+            harness=harnesses.get(HARNESS),
             program=program,
             group_size=self.group_size,
             concurrency=self.concurrency,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from certs.environment import harness_environment, proxy_url
+from certs.harnesses import Harness, environment
 from certs.keys import is_session_name, session_key
 from replay.reader import Reader
 from replay.records import NewSession
@@ -23,7 +24,6 @@ from replay.schema import Session
 from replay.store import Store
 from replay.writer import Recorder
 from trainer import processes
-from trainer.harness import Harness, environment
 from trainer.tasks import Score, Task, TaskError, prepare, verify
 
 Stage = Literal["waiting", "running", "done", "failed", "skipped"]

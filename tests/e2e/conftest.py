@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from certs import harnesses
 from tests.conftest import TINY
 from tests.e2e.wiretap import Wiretap
 from tests.proxy import Proxy, mitmdump
-from trainer import harness, processes, serve
+from trainer import processes, serve
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,4 +48,4 @@ async def proxy(wiretap: Wiretap, tmp_path_factory: pytest.TempPathFactory) -> A
 @pytest.fixture(scope="session")
 def mini() -> Path:
     """The real mini-swe-agent, in an environment of its own."""
-    return harness.install(harness.get("mini-swe-agent"), ROOT / ".harness")
+    return harnesses.install(harnesses.get("mini-swe-agent"), ROOT / ".harness")

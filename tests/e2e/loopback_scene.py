@@ -12,12 +12,12 @@ import threading
 from pathlib import Path
 
 from addons.model import ModelFiles
+from certs import harnesses
 from replay.reader import Reader
 from replay.store import Store
 from tests.conftest import TINY
 from tests.proxy import mitmdump
 from tests.scripted_engine import ScriptedEngine
-from trainer import harness
 
 CALL = '<tool_call>\n{{"name": "bash", "arguments": {{"command": "{}"}}}}\n</tool_call>'
 IPV4, ETHERNET = 0x0800, 14
@@ -60,10 +60,10 @@ async def scene(mini: Path, folder: Path) -> None:
         engine.say(CALL.format("echo made > made.txt"))
         engine.say(CALL.format("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"))
         async with mitmdump(folder, engine.url) as proxy:
-            spec = harness.get("mini-swe-agent")
+            spec = harnesses.get("mini-swe-agent")
             home = folder / "harness-home"
             home.mkdir()
-            env = harness.environment(spec, program=mini, home=home, proxy=proxy.environment("watched"))
+            env = harnesses.environment(spec, program=mini, home=home, proxy=proxy.environment("watched"))
             process = await asyncio.create_subprocess_exec(
                 *spec.argv("make a file", mini), cwd=home, env=env, stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from certs import harnesses
 from replay.reader import Reader
 from replay.store import Store
 from tests.conftest import TINY
 from tests.e2e.wiretap import Wiretap
 from tests.proxy import Proxy
-from trainer import harness
 from trainer.tasks import Task, load_tasks, prepare
 
 pytestmark = [pytest.mark.vllm, pytest.mark.harness, pytest.mark.network, pytest.mark.asyncio(loop_scope="module")]
@@ -24,12 +24,12 @@ TASKS = TINY.parents[1] / "tasksets" / "demo"
 
 
 async def run_mini(program: Path, proxy: Proxy, task: Task, session: str, folder: Path) -> tuple[int, str]:
-    spec = harness.get("mini-swe-agent")
+    spec = harnesses.get("mini-swe-agent")
     workspace, home = folder / "workspace", folder / "home"
     home.mkdir(parents=True)
     workspace.mkdir()
     prepare(task, workspace)
-    env = harness.environment(spec, program=program, home=home, proxy=proxy.environment(session))
+    env = harnesses.environment(spec, program=program, home=home, proxy=proxy.environment(session))
     process = await asyncio.create_subprocess_exec(
         *spec.argv(task.prompt, program), cwd=workspace, env=env, stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

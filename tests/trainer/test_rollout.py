@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.records import NewSession
 from replay.store import Store
 from replay.writer import Recorder
 from tests.trainer.recording import record_turn
-from trainer.harness import Harness
 from trainer.rollout import Outcome, Plan, attempts, rollout
 from trainer.tasks import Task, load_tasks
 

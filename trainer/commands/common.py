@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from certs.files import TrustError
+from certs.harnesses import HarnessError
 from replay.reader import UnknownSession
 from replay.store import StoreError
 from trainer.advantages import NothingToTrain
-from trainer.harness import HarnessError
 from trainer.processes import ProcessFailed
 from trainer.push import PushError, PushMismatch
 from trainer.serve import VllmMissing

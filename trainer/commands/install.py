@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trainer import harness as harnesses
+from certs import harnesses
 from trainer.commands.common import errors, plain_errors
 
 

@@ -10,11 +10,10 @@ from typing import Annotated
 
 import typer
 
-from certs import ca
+from certs import ca, harnesses
 from certs.files import default_home
 from replay.reader import Reader
 from replay.store import DEFAULT_URL, Store
-from trainer import harness as harnesses
 from trainer.commands.common import CORES, StoreOption, console, plain_errors
 from trainer.tasks import load_tasks
 
@@ -31,7 +30,7 @@ def rollout(
     timeout: Annotated[float, typer.Option(help="Seconds for one harness process.")] = 300.0,
     directory: Annotated[Path, typer.Option(help="For logs and workspaces.")] = Path("runs/rollouts"),
     keep: Annotated[bool, typer.Option("--keep", help="Keep workspaces and home folders.")] = False,
-    root: Annotated[Path, typer.Option(help="Where `trainer install` installed.")] = harnesses.DEFAULT_ROOT,
+    root: Annotated[Path, typer.Option(help="Where harnesses are installed.")] = harnesses.DEFAULT_ROOT,
     harness_file: Annotated[Path, typer.Option(help="A TOML file like the shipped one.")] = harnesses.SHIPPED,
 ) -> None:
     """Run a harness on every task several times behind the proxy, and score each session.
