@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Row, Select, or_, select
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.orm import InstrumentedAttribute, undefer
 from sqlalchemy.orm import Session as Transaction
 
 from replay import bodies, codec, groups
@@ -102,9 +102,12 @@ class Reader:
             raise LookupError(f"no session with id {session_id}")
         return name
 
-    def turns(self, session: Session) -> list[Turn]:
-        """All turns of a session, in order of arrival."""
-        return self._turns(select(Turn).where(Turn.session_id == session.id).order_by(Turn.id))
+    def turns(self, session: Session, *, tokens: bool = False) -> list[Turn]:
+        """All turns of a session, in order of arrival; with `tokens` their own ids and logprobs are loaded too."""
+        query = select(Turn).where(Turn.session_id == session.id).order_by(Turn.id)
+        if tokens:
+            query = query.options(undefer(Turn.prompt_suffix), undefer(Turn.sampled), undefer(Turn.logprobs))
+        return self._turns(query)
 
     def turn(self, turn_id: int) -> Turn:
         """One turn. Raises LookupError."""

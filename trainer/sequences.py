@@ -1,9 +1,4 @@
-"""Sessions to training rows: each path through a session's tree of turns is one token sequence.
-
-A harness that only appends makes a tree without branches, and so one row, however many turns it took. Where the
-history was rewritten the tree forks; then every path to a leaf is a row, and a sampled token that several paths share
-is trained in the first of them only. Everything that was not sampled, or must not be trained, is context.
-"""
+"""Sessions to training rows: the sequences of `replay.sequences`, with their ids, mask and logprobs."""
 
 from __future__ import annotations
 
@@ -14,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from replay import sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,84 +75,46 @@ class Kept:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def not_trained(turn: TurnTokens, purposes: Collection[str]) -> str | None:
+def not_trained(turn: TurnTokens, purposes: Collection[str], *, imitate: bool = False) -> str | None:
     """Why `turn`'s sampled tokens must not be trained; None when they may."""
-    if turn.status != "complete":
-        return f"turn {turn.status}"
-    if turn.untrainable is not None:
-        return f"untrainable: {turn.untrainable}"
-    if len(turn.logprobs) != len(turn.sampled):
-        return "no logprobs"
-    if turn.purpose not in purposes:
-        return f"purpose {turn.purpose}"
-    return distorted(turn.sampling)
-
-
-def distorted(sampling: Mapping[str, Any]) -> str | None:
-    """Which of the sampling parameters makes recorded logprobs differ from the policy's own; None when none does.
-
-    Only the temperature is part of what is trained. Cut, shifted and greedy distributions are not.
-    """
-    neutral: dict[str, tuple[Any, ...]] = {
-        "top_p": (1, 1.0, None),
-        "top_k": (0, -1, None),
-        "min_p": (0, 0.0, None),
-        "presence_penalty": (0, 0.0, None),
-        "frequency_penalty": (0, 0.0, None),
-        "repetition_penalty": (1, 1.0, None),
-        "logit_bias": (None, {}),
-        "min_tokens": (0, None),
-    }
-    for name, harmless in neutral.items():
-        if sampling.get(name) not in harmless:
-            return f"sampled with {name}"
-    if sampling.get("structured_outputs") is not None or sampling.get("bad_words"):
-        return "constrained decoding"
-    if temperature_of(sampling) <= 0:
-        return "sampled greedily"
-    return None
-
-
-def temperature_of(sampling: Mapping[str, Any]) -> float:
-    """The temperature vLLM used: the one sent, or 1."""
-    value = sampling.get("temperature")
-    return 1.0 if value is None else float(value)
+    return sequences.not_trained(
+        status=turn.status,
+        untrainable=turn.untrainable,
+        sampled=len(turn.sampled),
+        logprobs=len(turn.logprobs),
+        purpose=turn.purpose,
+        sampling=turn.sampling,
+        purposes=purposes,
+        imitate=imitate,
+    )
 
 
 def rows_of(
-    turns: Iterable[TurnTokens], *, purposes: Collection[str] = ("main",), max_tokens: int | None = None
+    turns: Iterable[TurnTokens],
+    *,
+    purposes: Collection[str] = ("main",),
+    max_tokens: int | None = None,
+    imitate: bool = False,
 ) -> Kept:
     """The training rows of `turns`, which may belong to several sessions; parents are among them.
+
+    With `imitate` they are examples for supervised learning; logprobs that were not recorded are 0.
 
     Every sampled token that may be trained is trained once, in the first path that holds it; paths are taken in the
     order of their turns' ids. A row longer than `max_tokens` is cut after its last trained turn that fits, which
     changes nothing for the tokens kept, since each depends on those before it only; the rest is counted.
     """
     known = {turn.id: turn for turn in turns}
-    children: dict[int, list[int]] = {}
-    for turn in sorted(known.values(), key=lambda t: t.id):
-        if turn.parent is not None:
-            if turn.parent not in known:
-                raise ValueError(f"turn {turn.id} continues turn {turn.parent}, which is not among the turns given")
-            children.setdefault(turn.parent, []).append(turn.id)
     kept = Kept()
     trainable: set[int] = set()
     for turn in known.values():
-        reason = not_trained(turn, purposes)
+        reason = not_trained(turn, purposes, imitate=imitate)
         if reason is not None:
             kept.left_out[reason] += len(turn.sampled)
         elif len(turn.sampled):
             trainable.add(turn.id)
-    owned: set[int] = set()
-    for leaf in sorted(known.keys() - children.keys()):
-        path = _path(known, leaf)
-        mine = {turn.id for turn in path if turn.id in trainable and turn.id not in owned}
-        while path and path[-1].id not in mine:  # what follows the last trained token teaches nothing
-            path.pop()
-        if not path:
-            continue
-        owned |= mine
-        row = _row(path, mine)
+    for path in sequences.paths({turn.id: turn.parent for turn in known.values()}, trainable):
+        row = _row([known[turn] for turn in path.turns], path.trained)
         cut = _cut(row, max_tokens)
         if cut is not None:
             kept.rows.append(cut)
@@ -163,13 +122,6 @@ def rows_of(
         if lost:
             kept.left_out[f"row longer than {max_tokens} tokens"] += lost
     return kept
-
-
-def _path(known: Mapping[int, TurnTokens], leaf: int) -> list[TurnTokens]:
-    path = [known[leaf]]
-    while (parent := path[-1].parent) is not None:
-        path.append(known[parent])
-    return path[::-1]
 
 
 def _row(path: Sequence[TurnTokens], mine: Collection[int]) -> Row:
@@ -184,7 +136,7 @@ def _row(path: Sequence[TurnTokens], mine: Collection[int]) -> Row:
                     start=position,
                     end=position + len(turn.sampled),
                     weight_version=turn.weight_version,
-                    temperature=temperature_of(turn.sampling),
+                    temperature=sequences.temperature_of(turn.sampling),
                 )
             )
         position += len(turn.sampled)
@@ -193,7 +145,9 @@ def _row(path: Sequence[TurnTokens], mine: Collection[int]) -> Row:
     by_id = {turn.id: turn for turn in path}
     for span in spans:
         mask[span.start : span.end] = True
-        logprobs[span.start : span.end] = by_id[span.turn].logprobs
+        recorded = by_id[span.turn].logprobs
+        if len(recorded) == span.end - span.start:
+            logprobs[span.start : span.end] = recorded
     return Row(
         session=path[0].session,
         turns=tuple(turn.id for turn in path),

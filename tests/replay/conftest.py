@@ -10,13 +10,15 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
+from typer.testing import CliRunner, Result
 
+from replay.cli import app
 from replay.reader import Reader
 from replay.records import NewSession, NewTurn, TurnEnd
 from replay.store import Store
@@ -192,3 +194,17 @@ def make(recorder: Recorder) -> Maker:
 @pytest.fixture
 def reader(store: Store) -> Reader:
     return Reader(store)
+
+
+@pytest.fixture
+def replay(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs the command `replay` on the store, 200 columns wide; `code` is the exit code to expect."""
+    monkeypatch.setenv("HARNESSTAP_STORE", url)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == code, result.output
+        return result
+
+    return run

@@ -5,31 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from rich.console import Console
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
-from typer.testing import CliRunner
 
 from replay import tokens
-from replay.cli import app
 from replay.reader import Reader
 from replay.writer import Recorder
-
-
-@pytest.fixture
-def replay(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("HARNESSTAP_STORE", url)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == code, result.output
-        return result
-
-    return run
 
 
 @pytest.fixture

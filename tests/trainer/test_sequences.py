@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.sequences import TurnTokens, distorted, not_trained, rows_of
+from replay.sequences import distorted
+from trainer.sequences import TurnTokens, not_trained, rows_of
 
 
 def turn(

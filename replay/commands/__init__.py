@@ -1,0 +1,1 @@
+"""What `replay` can do, one file a command."""
