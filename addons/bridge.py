@@ -10,6 +10,12 @@ arguments) is a sentinel, then the real new messages. The tail is everything aft
 assistant's turn, the first stop token after the sentinel. The assistant's real words are never rendered, so
 it does not matter whether they parsed.
 
+Where the template ends that turn with no token at all (DeepSeek R1's after one call), the tail is what follows the
+text that it writes for the stand-in alone, if that begins with a token.
+
+A turn that was cut off gets the end that the template gives it. One that was cut off inside its reasoning gets the end of
+the reasoning first, as the template writes it: an open `<think>` would put all that follows inside it.
+
 Proof, per call: the same stand-in is rendered once more with a mark in place of each new message's text.
 Every mark must come exactly once, in order, after the end of the turn, and the text before that must be the
 same in both renderings. Otherwise the template drops, hoists, repeats or reorders a message, and the bridge
@@ -44,12 +50,22 @@ class Tail:
     """What the template writes after an assistant turn."""
 
     close: str
-    """The text of the token that ends the turn; not part of `text`."""
+    """The text of the token that ends the turn; not part of `text`. Empty where the template leaves the turn open."""
     text: str
     """Still escaped."""
     stand_in: tuple[Rendered, ...]
     """The conversation it was found with, up to and including the assistant."""
     sentinel: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningMarks:
+    """How a turn's reasoning begins and ends, where one token each does it."""
+
+    opens: int
+    closes: int
+    end: str
+    """All that the template writes between the reasoning and the text."""
 
 
 class Bridge:
@@ -61,6 +77,7 @@ class Bridge:
         self._stop_ids = model.stop_ids
         self._stops = frozenset(model.token_text(number) for number in model.stop_ids)
         self._usual_end = self._find_usual_end()
+        self.reasoning = self._find_reasoning()
 
     def tail(
         self,
@@ -70,10 +87,12 @@ class Bridge:
         escape: Escape,
         tools: Sequence[Rendered] | None,
         variables: Mapping[str, Any],
+        opened: Rendered | None = None,
     ) -> Tail:
         """The tail for `new` messages after `assistant`, in a conversation that begins with `head`.
 
-        `head`, `tools` and `variables` are escaped already. Raises BridgeRefused.
+        With `opened` the tail ends inside that message of the assistant's, and not with the generation prompt.
+        `head`, `tools`, `variables` and `opened` are escaped already. Raises BridgeRefused.
         """
         if not new:
             raise BridgeRefused("there are no new messages")
@@ -89,7 +108,10 @@ class Bridge:
         for stand_in in self._stand_ins(assistant, escape, sentinel):
             base = (*head, stand_in)
             try:
-                text = self._template.render([*base, *real], tools, variables=variables)
+                if opened is None:
+                    text = self._template.render([*base, *real], tools, variables=variables)
+                else:
+                    text = self._template.open_turn([*base, *real, opened], tools, variables=variables)
                 proof = self._template.render([*base, *marked], tools, variables=variables)
             except TemplateError as error:
                 refusals.append(f"the template raises: {error}")
@@ -99,6 +121,8 @@ class Bridge:
                 continue
             ends = self._usual_end if "tool_calls" in stand_in else self._encoder.special
             close, at = self._turn_end(proof, sentinel, marks, ends)
+            if not close:
+                at = self._left_open(base, proof, tools, variables)
             _check(proof, marks, at)
             if text[:at] != proof[:at]:
                 raise BridgeRefused("what the template writes before the new messages depends on their text")
@@ -113,6 +137,8 @@ class Bridge:
         True for the closing token itself, and for one that the template writes only at the end of the last
         turn (gpt-oss: `<|return|>` where a turn in the middle ends with `<|end|>`).
         """
+        if not tail.close:
+            return True
         if last is None:
             return False
         if last == self._encoder.structural[tail.close]:
@@ -125,6 +151,20 @@ class Bridge:
             return False
         found = self._encoder.pattern.search(text, text.rfind(tail.sentinel) + len(tail.sentinel))
         return found is not None and self._encoder.structural[found[0]] == last
+
+    def in_reasoning(self, prompt: Sequence[int], sampled: Sequence[int]) -> bool:
+        """Whether a turn stopped inside its reasoning, which the generation prompt may have begun."""
+        if self.reasoning is None:
+            return False
+        for number in reversed(sampled):
+            if number in (self.reasoning.opens, self.reasoning.closes):
+                return number == self.reasoning.opens
+        for number in reversed(prompt):
+            if number in (self.reasoning.opens, self.reasoning.closes):
+                return number == self.reasoning.opens
+            if number in self._encoder.special_ids:
+                break
+        return False
 
     def _following(self, assistant: Message, new: Sequence[Message]) -> list[Rendered]:
         """The new messages, tool results with the names of the calls they answer, by id or else by order."""
@@ -156,7 +196,8 @@ class Bridge:
         """The token that ends the turn of the (last) sentinel, and where the text after it begins.
 
         It need not be a stop token: GLM ends a turn with whatever begins the next. Then it is one of `ends`, for
-        a turn with calls only what also ends a turn without (DeepSeek R1's template leaves some of those open).
+        a turn with calls only what also ends a turn without (DeepSeek R1's template leaves some of those open). Empty
+        where there is none.
         """
         start = text.rfind(sentinel) + len(sentinel)
         limit = min((place for mark in marks if (place := text.find(mark, start)) >= 0), default=len(text))
@@ -165,7 +206,43 @@ class Bridge:
             for place, token in found:
                 if token in kind:
                     return token, place + len(token)
+        return "", limit
+
+    def _left_open(
+        self,
+        base: Sequence[Rendered],
+        proof: str,
+        tools: Sequence[Rendered] | None,
+        variables: Mapping[str, Any],
+    ) -> int:
+        """Where a turn ends that the template ends with no token: where it would end, were it the last.
+
+        What follows must begin with a token, or the two sides could merge into other ids. Raises BridgeRefused.
+        """
+        try:
+            alone = self._template.render(base, tools, generation=False, variables=variables)
+        except TemplateError:
+            alone = ""
+        if alone and proof.startswith(alone) and self._encoder.pattern.match(proof, len(alone)):
+            return len(alone)
         raise BridgeRefused("the template ends this turn of the assistant's with no special token")
+
+    def _find_reasoning(self) -> ReasoningMarks | None:
+        """The tokens around a turn's reasoning; None where it has none, or more than one to an end (Harmony)."""
+        key = self._template.habits.reasoning
+        if key is None:
+            return None
+        thought = {"role": "assistant", "content": "qaq", key: "qrq"}
+        try:
+            text = self._template.render([{"role": "user", "content": "U"}, thought], generation=False)
+        except TemplateError:
+            return None
+        before, _, after = text.partition("qrq")
+        end, found, _ = after.partition("qaq")
+        opening, closing = self._encoder.pattern.findall(before), self._encoder.pattern.findall(end)
+        if not found or not opening or len(closing) != 1 or opening[-1] == closing[0] or closing[0] in self._stops:
+            return None
+        return ReasoningMarks(self._encoder.structural[opening[-1]], self._encoder.structural[closing[0]], end)
 
     def _find_usual_end(self) -> frozenset[str]:
         """The special token that ends a turn of plain text in mid-conversation."""

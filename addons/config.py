@@ -13,6 +13,9 @@ class GatewayConfig:
     """Settings of the gateway. Times are seconds, sizes bytes."""
 
     sampling: Policy = "asked"
+    train_constrained: bool = False
+    """Turns sampled under a grammar (forced calls, output formats) may be trained on, though their logprobs are those
+    of the constrained distribution."""
     output_cap: int | None = None
     """Upper bound on sampled tokens of one turn, whatever the harness asks."""
     keepalive: float = 5.0

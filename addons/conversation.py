@@ -34,6 +34,16 @@ class Message:
     name: str | None = None
 
 
+def continued(first: Message, more: Message) -> Message:
+    """An assistant's message and what was said after it, as the one message that they are."""
+    return replace(
+        first,
+        content=first.content + more.content,
+        reasoning=first.reasoning + more.reasoning,
+        tool_calls=first.tool_calls + more.tool_calls,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A function the model may call. `parameters` is a JSON Schema object, or None when the harness gave none."""
@@ -72,6 +82,8 @@ class Conversation:
     tools: tuple[Tool, ...] = ()
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     """Extra variables for the chat template (e.g. `enable_thinking`)."""
+    continue_final_message: bool = False
+    """The last message is the beginning of the reply, which goes on from there (prefill)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,12 @@ class Call:
     """vLLM's `structured_outputs` for an output format the harness asked for."""
     options: dict[str, Any] = field(default_factory=dict)
     """What only the same dialect's emitter needs again (e.g. `include_usage`)."""
+    generate: bool = True
+    """Whether anything is to be sampled: a warm-up is only kept, to be continued by the next call."""
+    compaction: bool = False
+    """The reply is a summary that will stand for the conversation."""
+    top_logprobs: int = 0
+    """How many of the likeliest tokens the harness wants to see beside each sampled one."""
 
     def reporting(self, what: str) -> Call:
         """The same call with one more entry in `ignored_fields`."""
@@ -150,6 +168,8 @@ class Reply:
     usage: Usage
     stop_sequence: str | None = None
     malformed: bool = False
+    window_full: bool = False
+    """It ended by `length` because prompt and reply fill the model's window, not because of a limit asked for."""
     said: tuple[Delta, ...] = ()
     """The deltas it was sent as, in order, for the dialects that keep text and tool calls in order. Empty where
     nobody kept them: then it is reasoning, text, tool calls."""

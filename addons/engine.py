@@ -31,6 +31,10 @@ class EngineFacts:
     """True when `/weight_info` answers (VLLM_SERVER_DEV_MODE=1)."""
 
 
+Likeliest = tuple[tuple[int, float], ...]
+"""The likeliest ids at one place, each with its logprob, likeliest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """A piece of a completion. `ids` and `logprobs` (natural log) are aligned, one per sampled token.
@@ -44,6 +48,8 @@ class Sampled:
     finish: str | None = None
     stop_reason: str | int | None = None
     cached_tokens: int = 0
+    likeliest: tuple[Likeliest, ...] = ()
+    """One per sampled token where `logprobs` of the parameters is above 0; else empty."""
 
 
 class Engine:
@@ -130,6 +136,8 @@ class Engine:
             **params, "model": facts.model, "prompt": prompt, "logprobs": params.get("logprobs", 0),
             "return_token_ids": True, "stream": stream,
         }  # fmt: skip
+        if body["logprobs"]:
+            body["return_tokens_as_token_ids"] = True  # two tokens may have one text
         if stream:
             body["stream_options"] = {"include_usage": True}
             async for piece in self._stream(body):
@@ -233,4 +241,17 @@ def _piece(choice: dict[str, Any], usage: dict[str, Any] | None) -> Sampled:
         choice.get("finish_reason"),
         choice.get("stop_reason"),
         int(details.get("cached_tokens") or 0),
+        tuple(_likeliest(place) for place in found.get("top_logprobs") or () if place is not None),
     )
+
+
+def _likeliest(place: dict[str, float]) -> Likeliest:
+    """One place of `top_logprobs`: ids as `token_id:7`, the sampled one among them whatever its rank.
+
+    Without alternatives vLLM names the sampled token by its text, and there is nothing to tell.
+    """
+    ids = [(int(name.removeprefix(_TOKEN_ID)), value) for name, value in place.items() if name.startswith(_TOKEN_ID)]
+    return tuple(sorted(ids, key=lambda entry: -entry[1]))
+
+
+_TOKEN_ID = "token_id:"

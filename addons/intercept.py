@@ -40,6 +40,7 @@ OPTIONS: tuple[tuple[str, str | int | bool, str, tuple[str, ...] | None], ...] =
     ("tap_home", _ENV("HARNESSTAP_HOME", str(default_home())), "Folder of the CA and the session secret.", None),
     ("tap_keys", "auto", "Session keys; auto requires them beyond loopback.", ("auto", "required", "off")),
     ("tap_sampling", "asked", "The harness's parameters, or the full distribution.", ("asked", "full")),
+    ("tap_train_constrained", False, "Train on turns sampled under a grammar too (off-policy).", None),
     ("tap_max_tokens", 0, "Upper bound on sampled tokens of one turn; 0: none.", None),
     ("tap_egress", "refuse", "Hosts that are no provider: refused, or tunnelled.", ("refuse", "tunnel")),
     ("tap_providers", "", "More providers, comma-separated host=dialect pairs.", None),
@@ -91,6 +92,7 @@ class Intercept:
         assert self._access is not None
         config = GatewayConfig(
             sampling=options.tap_sampling,
+            train_constrained=options.tap_train_constrained,
             output_cap=options.tap_max_tokens or None,
             token=self._token,
             open_access=not self._access.compulsory,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from addons.conversation import Conversation, Message, Tool
+from addons.conversation import Conversation, Message, Tool, continued
 from replay.records import DriftReason
 
 
@@ -54,10 +54,12 @@ class Digest:
 
 def prefixes(conversation: Conversation) -> list[Prefix]:
     """Every prefix that a stored turn could have left behind, longest first."""
+    # A reply that is to be continued may be a stored turn's, which a limit cut off.
+    last = len(conversation.messages) - (not conversation.continue_final_message)
     found = [
         Prefix(digest, count, tuple(call.id for call in conversation.messages[count - 1].tool_calls))
         for count, digest in _walk(conversation.messages, conversation.tools)
-        if conversation.messages[count - 1].role == "assistant" and count < len(conversation.messages)
+        if conversation.messages[count - 1].role == "assistant" and count <= last
     ]
     found.reverse()
     return found
@@ -65,8 +67,11 @@ def prefixes(conversation: Conversation) -> list[Prefix]:
 
 def digest_after(conversation: Conversation, reply: Message) -> str:
     """The digest of a conversation and the reply to it."""
+    messages = list(conversation.messages)
+    if conversation.continue_final_message:
+        reply = continued(messages.pop(), reply)
     running = Digest(conversation.tools)
-    for message in conversation.messages:
+    for message in messages:
         running.add(message)
     return running.add(reply)
 

@@ -51,6 +51,7 @@ class Prompts:
     def __init__(self, model: ModelFiles) -> None:
         self.template = ChatTemplate(model)
         self._encoder = Encoder(model)
+        self._stop_ids = model.stop_ids
         self._bridge = Bridge(model, self.template, self._encoder)
         self._report = self._probe()
 
@@ -59,16 +60,16 @@ class Prompts:
         return self._report
 
     def first(self, conversation: Conversation) -> list[int]:
-        """The whole prompt, with the generation prompt. Special tokens in the conversation are plain text.
+        """The whole prompt, with the generation prompt, or with the final message's turn left open to be continued.
+        Special tokens in the conversation are plain text.
 
         Raises TemplateError when the template refuses the conversation.
         """
         escape = self._encoder.escape()
         messages = _escaped(escape, self.template.messages(conversation.messages))
-        text = self.template.render(
-            messages, self._tools(conversation, escape), variables=_escaped(escape, conversation.template_kwargs)
-        )
-        return self._encoder.encode(text, escape)
+        render = self.template.open_turn if conversation.continue_final_message else self.template.render
+        tools, variables = self._tools(conversation, escape), _escaped(escape, conversation.template_kwargs)
+        return self._encoder.encode(render(messages, tools, variables=variables), escape)
 
     def extend(
         self,
@@ -92,9 +93,17 @@ class Prompts:
             raise BridgeRefused("the template cannot be extended: " + "; ".join(self._report.differences))
         if not parent_prompt:
             raise BridgeRefused("there is no parent prompt to extend")
+        if conversation.continue_final_message and not new:
+            if sampled and sampled[-1] in self._stop_ids:
+                raise BridgeRefused("the reply that is to be continued has ended its turn")
+            return Extension([], added_close=False)
         escape = self._encoder.escape()
         try:
             variables = _escaped(escape, conversation.template_kwargs)
+            opened: Rendered | None = None
+            following = list(new)
+            if conversation.continue_final_message:
+                opened = _escaped(escape, self.template.messages([following.pop()], opening=False)[0])
             tools = None if self._report.repeats_tools else self._tools(conversation, escape)
             if self._report.way == "history":
                 before = conversation.messages[: len(conversation.messages) - len(new) - 1]
@@ -103,7 +112,7 @@ class Prompts:
                 head = self._head(conversation.messages)
         except TemplateError as error:
             raise BridgeRefused(str(error)) from error
-        tail = self._bridge.tail(head, assistant, new, escape, tools, variables)
+        tail = self._bridge.tail(head, assistant, following, escape, tools, variables, opened)
         # Encoded together with the token before, as in a full rendering; that token is there already, or is
         # added.
         ids = self._encoder.encode(tail.close + tail.text, escape)

@@ -18,6 +18,7 @@ Text is never dropped, reordered or repeated by a fold.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -89,6 +90,24 @@ class ChatTemplate:
         except _RAISED as error:
             raise TemplateError(str(error) or type(error).__name__) from error
         return str(texts[0])
+
+    def open_turn(
+        self,
+        messages: Sequence[Rendered],
+        tools: Sequence[Rendered] | None = None,
+        *,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The template's text up to the end of the last message's words: its turn stays open, to be continued.
+
+        As transformers does it for `continue_final_message`. Raises TemplateError.
+        """
+        tag = f"qt{secrets.token_hex(6)}q"
+        last = {**messages[-1], "content": (messages[-1]["content"] or "") + tag}
+        text = self.render([*messages[:-1], last], tools, generation=False, variables=variables)
+        if text.count(tag) != 1:
+            raise TemplateError("the template does not write the final message once, so it cannot be continued")
+        return text[: text.index(tag)]
 
     def messages(self, messages: Sequence[Message], *, opening: bool = True) -> list[Rendered]:
         """Messages as the template wants them, folded where it needs that.

@@ -36,7 +36,8 @@ class Plan:
 
 def plan(
     asked: Sampling, *, policy: Policy, prompt_tokens: int, window: int, output_cap: int | None,
-    stop_ids: tuple[int, ...], constraint: dict[str, Any] | None,
+    stop_ids: tuple[int, ...], constraint: dict[str, Any] | None, top_logprobs: int = 0,
+    train_constrained: bool = False,
 ) -> Plan:  # fmt: skip
     """Parameters for one call.
 
@@ -49,6 +50,10 @@ def plan(
         output_cap: an upper bound on the completion set by whoever runs the rollouts, or None.
         stop_ids: the model's own end-of-turn ids.
         constraint: vLLM's `structured_outputs`, or None.
+        top_logprobs: how many of the likeliest tokens to report at each place.
+        train_constrained: a constraint alone does not keep the turn from training. Its logprobs are those of the
+            constrained distribution, above what the trainer computes: the turn is off-policy, and `structured_outputs`
+            among its sampling parameters tells it from others.
 
     Raises:
         ContextLengthExceeded: the prompt leaves no room for a single token.
@@ -77,11 +82,13 @@ def plan(
         params["logit_bias"] = asked.logit_bias
     if constraint is not None:
         params["structured_outputs"] = constraint
-    return Plan(params, overridden, _untrainable(params))
+    if top_logprobs:
+        params["logprobs"] = top_logprobs
+    return Plan(params, overridden, _untrainable(params, train_constrained=train_constrained))
 
 
-def _untrainable(params: dict[str, Any]) -> str | None:
-    if "structured_outputs" in params:
+def _untrainable(params: dict[str, Any], *, train_constrained: bool) -> str | None:
+    if "structured_outputs" in params and not train_constrained:
         return "constrained decoding"
     altered = [f"{name}={params[name]}" for name in FULL if name != "temperature" and params[name] != FULL[name]]
     if "logit_bias" in params:

@@ -11,7 +11,7 @@ from typing import Any
 from addons.backend import Model
 from addons.contexts import Context, Contexts, message_json
 from addons.conversation import Call, Delta, Reply, ToolCallDelta, Usage
-from addons.engine import Sampled
+from addons.engine import Likeliest, Sampled
 from addons.errors import CallError
 from addons.lineage import digest_after
 from addons.replies import ReplyParser
@@ -41,6 +41,8 @@ class LiveTurn:
     untrainable: str | None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    likeliest: list[Likeliest] = field(default_factory=list)
+    """As many as `ids` where the harness asked for alternatives; else empty. No part of the record."""
     deltas: list[Delta] = field(default_factory=list)
     """All that was said so far."""
     first_token_at: float | None = None
@@ -61,6 +63,14 @@ class LiveTurn:
     def over(self) -> bool:
         """The row is written for good."""
         return self.reply is not None
+
+    @property
+    def left_behind(self) -> bool:
+        """It was sampled to its end, and every connection that wanted it is gone.
+
+        The same call again is then its retry, also where the harness does not say so.
+        """
+        return self.ending and not self.listeners
 
     def drop(self) -> None:
         """Nobody wants the reply: stop sampling. What is already being committed is committed."""
@@ -87,6 +97,7 @@ class LiveTurn:
         for start in range(0, len(piece.ids), step):
             self.ids.extend(piece.ids[start : start + step])
             self.logprobs.extend(piece.logprobs[start : start + step])
+            self.likeliest.extend(piece.likeliest[start : start + step])
             new = self.parser.feed(piece.ids[start : start + step])
             self.deltas += new
             called = any(isinstance(delta, ToolCallDelta) for delta in new)
@@ -112,7 +123,11 @@ class LiveTurn:
         deltas, parsed = self.parser.finish(finish, self.last.stop_reason if self.last else None)
         self.deltas += deltas
         usage = Usage(len(self.prompt), len(self.ids), self.cached_tokens, parsed.reasoning_tokens)
-        return Reply(parsed.message, parsed.finish, usage, parsed.stop_sequence, parsed.malformed, tuple(self.deltas))
+        asked, used = self.call.sampling.max_tokens, len(self.prompt) + len(self.ids)
+        full = parsed.finish == "length" and used >= self.model.facts.window and asked != len(self.ids)
+        return Reply(
+            parsed.message, parsed.finish, usage, parsed.stop_sequence, parsed.malformed, full, tuple(self.deltas)
+        )
 
     def end(
         self, status: EndStatus, reply: Reply, weight_version_end: str | None, error: dict[str, Any] | None = None
@@ -191,12 +206,13 @@ class Listener:
         self._heard += len(new)
         return new
 
-    def unreported(self) -> list[tuple[int, float]]:
-        """Sampled ids and logprobs since the last time, but for a stop id at the end."""
+    def unreported(self) -> list[tuple[int, float, Likeliest]]:
+        """Sampled ids since the last time, each with its logprob and the likeliest; but for a stop id at the end."""
         turn = self._turn
         upto = len(turn.ids)
         if upto and turn.ids[-1] in turn.model.files.stop_ids:
             upto -= 1
-        new = list(zip(turn.ids[self._reported : upto], turn.logprobs[self._reported : upto], strict=True))
+        places = range(self._reported, upto)
+        new = [(turn.ids[i], turn.logprobs[i], turn.likeliest[i] if turn.likeliest else ()) for i in places]
         self._reported = max(self._reported, upto)
         return new

@@ -32,14 +32,15 @@ def read(body: Any) -> Call:
     """
     f = Fields(body)
     model = f.need("model", f.text("model"))
-    messages = read_messages(f)
+    messages, prefilled = read_messages(f)
     tools = read_tools(f)
     constraint = _response_format(f)
     choice = read_choice(f, tools)
     if choice.mode == "none":
         tools = ()
     if (n := f.integer("n", 1)) not in (None, 1):
-        refuse("n", f"Invalid value for 'n': {n} completions of one call are not served; ask {n} times.")
+        says = f"Invalid 'n': integer above maximum value. Expected a value <= 1, but got {n} instead."
+        refuse("n", says, "integer_above_max_value")
     if "modalities" in f and f.strings("modalities") != ("text",):
         refuse("modalities", "Invalid value for 'modalities': only ['text'] is served.")
     if "audio" in f:
@@ -53,14 +54,12 @@ def read(body: Any) -> Call:
     logprobs = bool(f.flag("logprobs"))
     if (top := f.integer("top_logprobs", 0, 20)) and not logprobs:
         refuse("top_logprobs", "Invalid value for 'top_logprobs': it needs 'logprobs' to be true.")
-    if top:
-        f.ignored.add("top_logprobs")
     sampling = _sampling(f)
     f.ignore(*_INERT)
     f.close()
     options: dict[str, Any] = {"include_usage": include_usage, "logprobs": logprobs}
     return Call(
-        Conversation(messages, tools),
+        Conversation(messages, tools, continue_final_message=prefilled),
         sampling,
         model,
         stream,
@@ -68,7 +67,8 @@ def read(body: Any) -> Call:
         choice,
         parallel,
         constraint,
-        {key: value for key, value in options.items() if value},
+        top_logprobs=top or 0,
+        options={key: value for key, value in options.items() if value},
     )
 
 

@@ -8,8 +8,11 @@ from addons.dialects.fields import Fields, refuse, wrong_type
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 
 
-def read_messages(f: Fields) -> tuple[Message, ...]:
-    """The conversation."""
+def read_messages(f: Fields) -> tuple[tuple[Message, ...], bool]:
+    """The conversation, and whether its last message is the beginning of the reply.
+
+    That is so where the last message, of the assistant, says `prefix` (DeepSeek, Mistral) or `partial` (Moonshot).
+    """
     if "messages" not in f:
         f.need("messages", None)
     items = f.objects("messages")
@@ -17,7 +20,10 @@ def read_messages(f: Fields) -> tuple[Message, ...]:
         refuse("messages", "Invalid 'messages': empty array. Expected an array with minimum length 1.")
     messages: list[Message] = []
     known: set[str] = set()
+    prefilled = False
     for item in items:
+        if item is items[-1] and (item.flag("prefix") or item.flag("partial")):
+            prefilled = True
         message = _message(item)
         known.update(call.id for call in message.tool_calls)
         if message.role == "tool" and message.tool_call_id not in known and message.name is None:
@@ -27,7 +33,9 @@ def read_messages(f: Fields) -> tuple[Message, ...]:
                 "of the messages before it.",
             )
         messages.append(message)
-    return tuple(messages)
+    if prefilled and (messages[-1].role != "assistant" or messages[-1].tool_calls):
+        refuse(items[-1].path, f"Invalid value for '{items[-1].path}': only an assistant's text can be continued.")
+    return tuple(messages), prefilled
 
 
 def _message(item: Fields) -> Message:

@@ -82,8 +82,11 @@ class Emitter:
                 return self._chunk({"tool_calls": [call]}, logprobs=logprobs)
 
     def silence(self) -> bytes:
-        """A comment, which every SSE reader skips."""
-        return b": keep-alive\n\n"
+        """A comment, as DeepSeek and OpenRouter send it, and an empty delta: SSE readers keep comments to themselves,
+        and a harness that watches for chunks would give the stream up.
+        """
+        self._step("delta", "open")
+        return b": keep-alive\n\n" + self._chunk({})
 
     def finish(self, reply: Reply, logprobs: list[dict[str, Any]] | None = None) -> bytes:
         """The terminal events."""

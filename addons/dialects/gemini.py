@@ -59,7 +59,8 @@ def read(body: Any, model: str = "", stream: bool = False, sse: bool = True) -> 
         tools = ()
     config = f.object("generationConfig") or GoogleFields({}, "generationConfig", f.ignored)
     template_kwargs, include_thoughts = _thinking(config)
-    options = {"thoughts": include_thoughts, "array": stream and not sse, "logprobs": _logprobs(config)}
+    asked_logprobs, top_logprobs = _logprobs(config)
+    options = {"thoughts": include_thoughts, "array": stream and not sse, "logprobs": asked_logprobs}
     constraint = output_constraint(config)
     sampling = _sampling(config)
     config.ignore(*_INERT_CONFIG)
@@ -74,6 +75,7 @@ def read(body: Any, model: str = "", stream: bool = False, sse: bool = True) -> 
         tuple(sorted(f.ignored)),
         choice,
         constraint=constraint,
+        top_logprobs=top_logprobs,
         options={key: value for key, value in options.items() if value},
     )
 
@@ -100,7 +102,7 @@ def count_reply(tokens: int) -> dict[str, Any]:
 
 def _sampling(config: GoogleFields) -> Sampling:
     if config.integer("candidateCount", 1) not in (None, 1):
-        violation(config.at("candidateCount"), "Only one candidate can be specified; ask several times.")
+        violation(config.at("candidateCount"), "Multiple candidates is not enabled for this model")
     if {name.upper() for name in config.strings("responseModalities")} - {"TEXT", "MODALITY_UNSPECIFIED"}:
         violation(config.at("responseModalities"), "The requested response modalities are not supported: only TEXT is.")
     stop = config.strings("stopSequences")
@@ -118,13 +120,13 @@ def _sampling(config: GoogleFields) -> Sampling:
     )
 
 
-def _logprobs(config: GoogleFields) -> bool:
+def _logprobs(config: GoogleFields) -> tuple[bool, int]:
+    """Whether logprobs are asked for, and how many of the likeliest tokens at each place."""
     asked = config.flag("responseLogprobs") is True
-    if config.integer("logprobs", 0, 20):
-        if not asked:
-            violation(config.at("logprobs"), "logprobs needs response_logprobs to be true.")
-        config.report("logprobs")
-    return asked
+    top = config.integer("logprobs", 0, 20) or 0
+    if top and not asked:
+        violation(config.at("logprobs"), "logprobs needs response_logprobs to be true.")
+    return asked, top
 
 
 def _thinking(config: GoogleFields) -> tuple[dict[str, Any], bool]:

@@ -3,15 +3,14 @@
 What the provider does beyond sampling (caching, tiers, its own tools, editing the context) is nobody's job here:
 such fields are reported. Two are refused, as the provider refuses them where they are not enabled, since an
 answer that ignores them would be a wrong one: `thread`, whose messages are only what is new (harnesses then send
-all of them), and `compaction`, which asks for another kind of reply. So is a final assistant message to be
-continued, in the words of the models that have no prefill.
+all of them), and `compaction`, which asks for another kind of reply.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from addons.conversation import Call, Conversation, Sampling
+from addons.conversation import Call, Conversation, Message, Sampling
 from addons.dialects.fields import Fields
 from addons.dialects.messages_content import read_messages, read_system
 from addons.dialects.messages_errors import error_body, in_provider_words, invalid, refuse
@@ -64,22 +63,18 @@ def _read(body: Any, named: str, *, counting: bool) -> Call:
         if key in f:
             invalid(f, key, "Extra inputs are not permitted")
     messages = (*read_system(f), *read_messages(f))
-    if messages[-1].role == "assistant" and not counting:
-        refuse(
-            "messages",
-            "This model does not support assistant message prefill. The conversation must end with a user message.",
-        )
     tools = read_tools(f)
     choice, parallel = read_choice(f, tools)
     if choice.mode == "none":
         tools = ()
     variables = _thinking(f)
+    messages, prefilled = _prefill(messages, thinks=variables.get("enable_thinking") is True, counting=counting)
     constraint = _output_format(f)
     sampling = _sampling(f, counting=counting)
     stream = bool(f.flag("stream"))
     f.close()
     return Call(
-        Conversation(messages, tools, variables),
+        Conversation(messages, tools, variables, prefilled),
         sampling,
         model,
         stream,
@@ -90,8 +85,32 @@ def _read(body: Any, named: str, *, counting: bool) -> Call:
     )
 
 
+def _prefill(messages: tuple[Message, ...], *, thinks: bool, counting: bool) -> tuple[tuple[Message, ...], bool]:
+    """The conversation, and whether its final message is the beginning of the reply. An empty one begins nothing."""
+    final = messages[-1]
+    if final.role != "assistant":
+        return messages, False
+    if final.tool_calls:
+        ids = ", ".join(call.id for call in final.tool_calls)
+        refuse(
+            "messages",
+            f"messages: `tool_use` ids were found without `tool_result` blocks immediately after: {ids}. Each "
+            "`tool_use` block must have a corresponding `tool_result` block in the next message.",
+        )
+    if thinks and not counting:
+        refuse(
+            "messages",
+            "This model does not support assistant message prefill. The conversation must end with a user message.",
+        )
+    if final.content != final.content.rstrip():
+        refuse("messages", "messages: final assistant content cannot end with trailing whitespace")
+    if not final.content and not final.reasoning and len(messages) > 1:
+        return messages[:-1], False
+    return messages, True
+
+
 def _sampling(f: Fields, *, counting: bool) -> Sampling:
-    limit = _integer(f, "max_tokens", 1)
+    limit = _integer(f, "max_tokens", 0)
     if not counting:
         f.need("max_tokens", limit)
     stop = f.strings("stop_sequences")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from addons.conversation import Message, Role, ToolCall
+from addons.conversation import Message, Role, ToolCall, continued
 from addons.dialects.fields import Fields
 from addons.dialects.messages_errors import invalid, refuse
 from addons.dialects.messages_visible import Content, report, unnumbered
@@ -50,18 +50,9 @@ def read_messages(f: Fields) -> tuple[Message, ...]:
             invalid(item, "role", "Input should be 'user', 'assistant' or 'system'")
         for message in _Draft(item, _ROLES[named], known).read():
             if messages and message.role == messages[-1].role == "assistant":
-                message = _merged(messages.pop(), message)
+                message = continued(messages.pop(), message)
             messages.append(message)
     return tuple(messages)
-
-
-def _merged(first: Message, second: Message) -> Message:
-    return replace(
-        first,
-        content=first.content + second.content,
-        reasoning=first.reasoning + second.reasoning,
-        tool_calls=first.tool_calls + second.tool_calls,
-    )
 
 
 @dataclass(slots=True)

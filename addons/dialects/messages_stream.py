@@ -33,7 +33,13 @@ _STOP_REASON = {
     "abort": "end_turn",
 }
 
-_BLOCKS = {"thinking", "text", "tool_use"}
+_PIECES = {
+    "thinking": ("thinking_delta", "thinking"),
+    "text": ("text_delta", "text"),
+    "tool_use": ("input_json_delta", "partial_json"),
+}
+"""By the kind of a block: the kind of its deltas, and their field."""
+_BLOCKS = set(_PIECES)
 # state -> what may come next; a state is "idle", "between" blocks, the kind of the open block, or "ended"
 _LEGAL = {
     "idle": {"start", "fail"},
@@ -71,13 +77,13 @@ class Emitter:
                 out = b"" if self._state == "thinking" else self._open("thinking", thinking="", signature="")
                 self._step("thinking", "thinking")
                 self._thought.update(text.encode())
-                return out + self._more("thinking_delta", thinking=text)
+                return out + self._piece(text)
             case TextDelta(text):
                 if not text:
                     return b""
                 out = b"" if self._state == "text" else self._open("text", text="")
                 self._step("text", "text")
-                return out + self._more("text_delta", text=text)
+                return out + self._piece(text)
             case ToolCallDelta(index, arguments, id_, name):
                 out = b""
                 if name is not None:
@@ -86,18 +92,22 @@ class Emitter:
                 elif self._state != "tool_use" or index != self._tool:
                     raise AssertionError(f"messages emitter: more of tool call {index} in state {self._state}")
                 self._step("tool_use", "tool_use")
-                return out + (self._more("input_json_delta", partial_json=arguments) if arguments else b"")
+                return out + (self._piece(arguments) if arguments else b"")
 
     def silence(self) -> bytes:
-        """The provider's ping."""
+        """The provider's ping, and within a block an empty piece of it: the SDKs keep pings to themselves, and a
+        harness that watches for events (Claude Code) would give the stream up.
+        """
         self._step("ping", self._state)
-        return _event("ping")
+        if self._state not in _BLOCKS:
+            return _event("ping")
+        return _event("ping") + self._piece("")
 
     def finish(self, reply: Reply, logprobs: list[dict[str, Any]] | None = None) -> bytes:
         """The terminal events. Usage counts are totals, and overwrite those of the start."""
         out = self._close()
         self._step("finish", "ended")
-        reason = _STOP_REASON[reply.finish]
+        reason = _stop_reason(reply)
         delta = {"stop_reason": reason, "stop_sequence": _stop_sequence(reply), "stop_details": None}
         return out + _event("message_delta", delta=delta, usage=_totals(reply.usage)) + _event("message_stop")
 
@@ -109,7 +119,7 @@ class Emitter:
     def whole(self, reply: Reply, logprobs: list[dict[str, Any]] | None = None) -> bytes:
         """The reply of a call that did not ask to stream."""
         blocks = _blocks(reply.said or _in_order(reply.message))
-        reason = _STOP_REASON[reply.finish]
+        reason = _stop_reason(reply)
         return orjson.dumps(self._message(blocks, reason, _stop_sequence(reply), usage_of(reply.usage)))
 
     def _message(
@@ -141,6 +151,11 @@ class Emitter:
             self._thought = hashlib.sha256()
         self._state = "between"
         return out + _event("content_block_stop", index=self._index)
+
+    def _piece(self, text: str) -> bytes:
+        """More of the open block."""
+        kind, field = _PIECES[self._state]
+        return self._more(kind, **{field: text})
 
     def _more(self, kind: str, **delta: Any) -> bytes:
         return _event("content_block_delta", index=self._index, delta={"type": kind, **delta})
@@ -206,6 +221,10 @@ def _in_order(message: Message) -> Iterable[Delta]:
 def _signature(thought: hashlib._Hash) -> str:
     """A signature of ours: it says nothing, and any is taken back."""
     return base64.b64encode(thought.digest()).decode()
+
+
+def _stop_reason(reply: Reply) -> str:
+    return "model_context_window_exceeded" if reply.window_full else _STOP_REASON[reply.finish]
 
 
 def _stop_sequence(reply: Reply) -> str | None:
