@@ -4,7 +4,6 @@ torch.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers import PreTrainedTokenizerFast
+
+from replay.fingerprint import template_hash
 
 _FILES = (
     "tokenizer*.json",
@@ -62,7 +63,6 @@ class ModelFiles:
         tokenizer.name_or_path = name
         text = template if template is not None else _template(name, tokenizer.chat_template)
         tokenizer.chat_template = text
-        digest = hashlib.sha256(tokenizer_file.read_bytes()).hexdigest()
         stop_ids = _stop_ids(path, tokenizer)
         if not stop_ids:
             raise ModelError(
@@ -74,7 +74,7 @@ class ModelFiles:
             path=path,
             tokenizer=tokenizer,
             template=text,
-            template_hash=hashlib.sha256(f"{text}\0{digest}".encode()).hexdigest(),
+            template_hash=template_hash(text, tokenizer_file.read_bytes()),
             stop_ids=stop_ids,
             response_template=tokenizer.response_template,
         )

@@ -9,6 +9,7 @@ from trainer.commands.install import install
 from trainer.commands.push import push
 from trainer.commands.rollout import rollout
 from trainer.commands.serve import serve
+from trainer.commands.sft import sft
 
 app = typer.Typer(
     name="trainer",
@@ -32,6 +33,7 @@ app.command()(install)
 app.command()(rollout)
 app.command()(grpo)
 app.command()(push)
+app.command()(sft)
 
 
 if __name__ == "__main__":

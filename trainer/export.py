@@ -8,21 +8,22 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from trainer.notes import NOTE, write_note
 
-NOTE = "harnesstap.json"
+if TYPE_CHECKING:
+    from trainer.policy import Policy
+
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".index.json")
 _OURS = ("config.json", NOTE)
 
 
-def export(model: PreTrainedModel, source: Path, destination: Path, *, version: str, tied: bool) -> Path:
-    """Write `model`'s weights to `destination` and return its absolute path.
+def export(policy: Policy, destination: Path, *, version: str) -> Path:
+    """Write the policy's weights, adapters merged in, to `destination` and return its absolute path.
 
-    `source` is the checkpoint the policy began as: its tokenizer, chat templates, generation_config and any code are
+    Tokenizer, chat templates, generation_config and any code of the checkpoint that the policy was loaded from are
     copied byte for byte, and its config.json with two changes. The head is written as a weight of its own with
-    `tie_word_embeddings` false, because vLLM's reload is silently wrong for tied weights; `tied` says whether the
-    policy itself shares them, so that training can go on as before (:func:`read_note`). The dtype is the model's.
+    `tie_word_embeddings` false, because vLLM's reload is silently wrong for tied weights; a note tells whether the
+    policy itself shares them, so that training can go on as before (:mod:`trainer.notes`). The dtype is the model's.
 
     The directory appears whole or not at all, and replaces one of the same name.
     """
@@ -32,7 +33,7 @@ def export(model: PreTrainedModel, source: Path, destination: Path, *, version: 
         shutil.rmtree(partial)
     partial.mkdir(parents=True)
     try:
-        _write(model, source, partial, version=version, tied=tied)
+        _write(policy, partial, version=version)
     except BaseException:
         shutil.rmtree(partial)
         raise
@@ -40,17 +41,9 @@ def export(model: PreTrainedModel, source: Path, destination: Path, *, version: 
     return destination
 
 
-def read_note(checkpoint: Path) -> dict[str, Any]:
-    """What :func:`export` noted in `checkpoint`: `weight_version` and `tied`; empty for any other checkpoint."""
-    path = checkpoint / NOTE
-    if not path.is_file():
-        return {}
-    note: dict[str, Any] = json.loads(path.read_text())
-    return note
-
-
-def _write(model: PreTrainedModel, source: Path, partial: Path, *, version: str, tied: bool) -> None:
-    model.save_pretrained(partial, state_dict=_unshared(model.state_dict()), max_shard_size="4GB")
+def _write(policy: Policy, partial: Path, *, version: str) -> None:
+    model, source = policy.base, policy.source
+    model.save_pretrained(partial, state_dict=_unshared(policy.state()), max_shard_size="4GB")
     # What save_pretrained says beside the weights is the training process's view (pad token, generation defaults).
     for path in partial.iterdir():
         if not path.name.endswith(_WEIGHTS):
@@ -60,7 +53,7 @@ def _write(model: PreTrainedModel, source: Path, partial: Path, *, version: str,
     config.pop("torch_dtype", None)
     config["dtype"] = str(model.dtype).removeprefix("torch.")
     (partial / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-    (partial / NOTE).write_text(json.dumps({"weight_version": version, "tied": tied}) + "\n")
+    write_note(partial, weight_version=version, tied=policy.tied)
     _sync(partial)
 
 

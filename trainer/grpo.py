@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback
 
 from trainer import batches
+from trainer.adapters import Lora
 from trainer.batches import Credited
 from trainer.policy import Policy
 
@@ -45,7 +46,7 @@ class Settings:
     `loss` is one of the two of TRL's that do not change when a session becomes several rows. A token's ratio is
     clipped to 1 - `epsilon` .. 1 + `epsilon_high` (dapo; None: 0.28) or its weight capped at `epsilon_high` (cispo;
     None: 5). `bf16` None means bfloat16 autocast on a GPU and float32 on CPU, where bfloat16 is slow and moves ratios
-    by 8 percent.
+    by 8 percent. `lora` trains adapters instead of the weights; what is exported and pushed has them merged in.
     """
 
     learning_rate: float = 1e-6
@@ -58,6 +59,7 @@ class Settings:
     gradient_checkpointing: bool = True
     bf16: bool | None = None
     seed: int = 0
+    lora: Lora | None = None
 
     @property
     def upper(self) -> float:
@@ -167,9 +169,12 @@ class Learner:
     optimizer: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.settings.lora is not None and not self.policy.adapted:
+            torch.manual_seed(self.settings.seed)  # of the adapters' first values
+            self.policy.adapt(self.settings.lora)
         self.policy.model.to("cuda" if torch.cuda.is_available() else "cpu")
         self.optimizer = torch.optim.AdamW(
-            self.policy.model.parameters(),
+            [parameter for parameter in self.policy.model.parameters() if parameter.requires_grad],
             lr=self.settings.learning_rate,
             weight_decay=self.settings.weight_decay,
         )
@@ -199,7 +204,8 @@ class Learner:
                 engine.train()
             finally:
                 # TRL and accelerate wrap `forward` on the instance, once more with every step.
-                self.policy.model.__dict__.pop("forward", None)
+                for model in (self.policy.model, self.policy.base):
+                    model.__dict__.pop("forward", None)
                 self.policy.model.zero_grad(set_to_none=True)
         seen = engine.seen
         if seen.tokens != total:

@@ -5,25 +5,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trainer.export import read_note
+from trainer.adapters import Lora, merged_state
+from trainer.notes import read_note
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Policy:
     """A model in float32 with its tokenizer; `source` is the directory that it was loaded from.
 
-    `tied` says whether its input and output embeddings are one parameter.
+    `tied` says whether its input and output embeddings are one parameter. `model` is the model itself, or PEFT's model
+    around it once it has adapters.
     """
 
-    model: PreTrainedModel
+    model: Any
     tokenizer: PreTrainedTokenizerBase
     source: Path
     tied: bool
+    adapted: bool = False
+
+    @property
+    def base(self) -> PreTrainedModel:
+        """The model without PEFT around it."""
+        base: PreTrainedModel = self.model.get_base_model() if self.adapted else self.model
+        return base
+
+    def adapt(self, lora: Lora, adapter: Path | None = None) -> None:
+        """Freeze the weights and train adapters instead: new ones, which change nothing yet, or those in `adapter`."""
+        from peft import PeftModel, get_peft_model
+
+        if adapter is None:
+            self.model = get_peft_model(self.model, lora.config())
+        else:
+            self.model = PeftModel.from_pretrained(self.model, str(adapter), is_trainable=True)
+        self.adapted = True
+
+    def state(self) -> dict[str, Any]:
+        """The weights under the names of the checkpoint, adapters merged in."""
+        return merged_state(self.model) if self.adapted else self.model.state_dict()
 
 
 def find_checkpoint(model: str) -> Path:

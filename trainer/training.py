@@ -4,6 +4,7 @@ DIRECTORY/
     state.json          weight version, steps done, which files are current
     weights/7/          the policy after the update that made version 7, ready for vLLM
     optimizer/7.pt      the optimizer's moments after the same update
+    adapter/7/          with LoRA, the adapters alone
     metrics.jsonl       one line a step
 """
 
@@ -70,7 +71,14 @@ class TrainingRun:
                 f"the run in {directory} began from {state['model']}, not {source}: name another directory with --out"
             )
         weights = directory / state["weights"]
-        learner = Learner(load_policy(weights), settings)
+        adapter = state["adapter"]
+        if (adapter is None) != (settings.lora is None):
+            kind = "all weights" if adapter is None else "adapters"
+            raise ValueError(f"the run in {directory} trains {kind}: go on like that, or name another directory")
+        policy = load_policy(weights if adapter is None else source)
+        if settings.lora is not None:
+            policy.adapt(settings.lora, directory / adapter)
+        learner = Learner(policy, settings)
         learner.load_optimizer(directory / state["optimizer"])
         version = int(state["version"])
         return cls(directory=directory, model=source, learner=learner, version=version, weights=weights)
@@ -108,9 +116,7 @@ class TrainingRun:
         )
         metrics = self.learner.step(selection.rows)
         policy = self.learner.policy
-        weights = export(
-            policy.model, policy.source, self.directory / "weights" / version, version=version, tied=policy.tied
-        )
+        weights = export(policy, self.directory / "weights" / version, version=version)
         fallback, self.weights, self.version = self.weights, weights, int(version)
         self._save(weights)
         stored = batch_record(
@@ -162,11 +168,15 @@ class TrainingRun:
         moments = self.directory / "optimizer" / f"{self.version}.pt"
         moments.parent.mkdir(parents=True, exist_ok=True)
         self.learner.save_optimizer(moments)
+        adapter = self.directory / "adapter" / str(self.version) if self.learner.policy.adapted else None
+        if adapter is not None:
+            self.learner.policy.model.save_pretrained(str(adapter))
         state = {
             "version": self.version,
             "model": str(self.model),
             "weights": str(weights.relative_to(self.directory.resolve())),
             "optimizer": str(moments.relative_to(self.directory)),
+            "adapter": None if adapter is None else str(adapter.relative_to(self.directory)),
         }
         partial = self.directory / "state.json.partial"
         partial.write_text(json.dumps(state, indent=2) + "\n")

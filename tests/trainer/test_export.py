@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from trainer.export import export, read_note
+from trainer.export import export
+from trainer.notes import read_note
 from trainer.policy import find_checkpoint, load_policy, token_logprobs
 
 IDS = [4 + (11 * k) % 250 for k in range(40)]
@@ -16,7 +17,7 @@ IDS = [4 + (11 * k) % 250 for k in range(40)]
 
 def test_tied_policy_becomes_two_weights(tied_checkpoint: Path, tmp_path: Path) -> None:
     policy = load_policy(tied_checkpoint)
-    path = export(policy.model, policy.source, tmp_path / "out", version="3", tied=policy.tied)
+    path = export(policy, tmp_path / "out", version="3")
     tensors = load_file(path / "model.safetensors")
     assert torch.equal(tensors["lm_head.weight"], tensors["model.embed_tokens.weight"])
     config = json.loads((path / "config.json").read_text())
@@ -28,12 +29,12 @@ def test_tied_policy_becomes_two_weights(tied_checkpoint: Path, tmp_path: Path) 
 
 def test_a_tied_policy_is_tied_again_when_training_goes_on(tied_checkpoint: Path, tmp_path: Path) -> None:
     policy = load_policy(tied_checkpoint)
-    again = load_policy(export(policy.model, policy.source, tmp_path / "out", version="1", tied=True))
+    again = load_policy(export(policy, tmp_path / "out", version="1"))
     assert again.tied
     assert again.model.lm_head.weight is again.model.model.embed_tokens.weight
     assert len(list(again.model.parameters())) == len(list(policy.model.parameters()))
     assert token_logprobs(again.model, IDS, 1) == token_logprobs(policy.model, IDS, 1)
-    twice = export(again.model, again.source, tmp_path / "twice", version="2", tied=again.tied)
+    twice = export(again, tmp_path / "twice", version="2")
     assert torch.equal(
         load_file(twice / "model.safetensors")["lm_head.weight"],
         load_file(twice / "model.safetensors")["model.embed_tokens.weight"],
@@ -48,7 +49,7 @@ def test_weights_are_the_models_and_the_rest_is_the_sources(checkpoint: Path, tm
     with torch.no_grad():
         policy.model.model.norm.weight.add_(0.5)
     policy.model.config.pad_token_id = 7  # training changes such things; they are not the checkpoint's
-    path = export(policy.model, source, tmp_path / "out", version="1", tied=False)
+    path = export(policy, tmp_path / "out", version="1")
     kept = sorted(p.name for p in source.iterdir() if p.is_file() and not p.name.startswith(("model", "config")))
     assert len(kept) >= 3
     for name in kept:
@@ -62,15 +63,16 @@ def test_weights_are_the_models_and_the_rest_is_the_sources(checkpoint: Path, tm
 def test_an_older_export_is_replaced_whole(checkpoint: Path, tmp_path: Path) -> None:
     policy = load_policy(checkpoint)
     for version in ("1", "2"):
-        export(policy.model, policy.source, tmp_path / "out", version=version, tied=False)
+        export(policy, tmp_path / "out", version=version)
     assert read_note(tmp_path / "out")["weight_version"] == "2"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_failed_export_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
     policy = load_policy(checkpoint)
+    policy.source = tmp_path / "no-source"
     with pytest.raises(FileNotFoundError):
-        export(policy.model, tmp_path / "no-source", tmp_path / "out", version="1", tied=False)
+        export(policy, tmp_path / "out", version="1")
     assert list(tmp_path.iterdir()) == []
 
 

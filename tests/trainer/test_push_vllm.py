@@ -38,14 +38,14 @@ class Weights:
 def other(tmp_path: Path) -> Weights:
     """Different weights of the same shape, as the trainer exports them."""
     policy = load_policy(make_checkpoint(tmp_path / "source", seed=1))
-    return Weights(export(policy.model, policy.source, tmp_path / "weights", version="1", tied=policy.tied))
+    return Weights(export(policy, tmp_path / "weights", version="1"))
 
 
 @pytest.fixture
 def first(tmp_path: Path, vllm: RunningVllm) -> Weights:
     """The weights the server began with; put back here, so that every test starts alike."""
     policy = load_policy(vllm.checkpoint)
-    weights = Weights(export(policy.model, policy.source, tmp_path / "first", version="0", tied=policy.tied))
+    weights = Weights(export(policy, tmp_path / "first", version="0"))
     with WeightServer(vllm.url) as server:
         push(server, weights.path, "0", prompts=PROMPTS, score=weights.score)
     return weights
@@ -64,7 +64,7 @@ def test_push_changes_the_policy_exactly(vllm: RunningVllm, first: Weights, othe
 def test_push_of_a_tied_policy(vllm: RunningVllm, first: Weights, tied_checkpoint: Path, tmp_path: Path) -> None:
     policy = load_policy(tied_checkpoint)
     assert policy.tied
-    weights = Weights(export(policy.model, policy.source, tmp_path / "tied", version="1", tied=True))
+    weights = Weights(export(policy, tmp_path / "tied", version="1"))
     with WeightServer(vllm.url) as server:
         assert push(server, weights.path, "1", prompts=PROMPTS, score=weights.score).gap < 1e-3
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trainer.commands.common import EngineOption, console, plain_errors, quiet_libraries
-from trainer.export import read_note
+from trainer.notes import read_note
 from trainer.push import FP32_TOLERANCE, WeightServer, next_version
 
 
