@@ -23,6 +23,30 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Media:
+    """An image, a document or the like, at its place in a message's text.
+
+    `content[start:end]` are the words for it: all of it that a model gets which cannot see it.
+    """
+
+    start: int
+    end: int
+    kind: str
+    """image | document | file | audio | video"""
+    media_type: str = ""
+    data: bytes | None = field(default=None, repr=False)
+    """None where the request only names it (a URL, a file's id): nobody here fetches it."""
+    sha256: str | None = None
+    """Of `data`, hex."""
+    param: str = ""
+    """The request's field that holds it."""
+    ignored: str = ""
+    """Its entry in `ignored_fields` where the model does not see it."""
+    refusal: str = ""
+    """What its provider says of it where the model takes none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation; `content` is plain text, parts already joined by the dialect."""
 
@@ -32,6 +56,15 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
+    media: tuple[Media, ...] = ()
+    """What the text has words for instead, in order."""
+
+    @property
+    def images(self) -> tuple[Media, ...]:
+        """What of `media` a vision model can be shown: images at hand, said by a user or a tool."""
+        if self.role not in ("user", "tool"):
+            return ()
+        return tuple(one for one in self.media if one.kind == "image" and one.data is not None)
 
 
 def continued(first: Message, more: Message) -> Message:
@@ -168,8 +201,8 @@ class Reply:
     usage: Usage
     stop_sequence: str | None = None
     malformed: bool = False
-    window_full: bool = False
-    """It ended by `length` because prompt and reply fill the model's window, not because of a limit asked for."""
     said: tuple[Delta, ...] = ()
     """The deltas it was sent as, in order, for the dialects that keep text and tool calls in order. Empty where
     nobody kept them: then it is reasoning, text, tool calls."""
+    window_full: bool = False
+    """It ended by `length` because prompt and reply fill the model's window, not because of a limit asked for."""

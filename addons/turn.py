@@ -126,7 +126,7 @@ class LiveTurn:
         asked, used = self.call.sampling.max_tokens, len(self.prompt) + len(self.ids)
         full = parsed.finish == "length" and used >= self.model.facts.window and asked != len(self.ids)
         return Reply(
-            parsed.message, parsed.finish, usage, parsed.stop_sequence, parsed.malformed, full, tuple(self.deltas)
+            parsed.message, parsed.finish, usage, parsed.stop_sequence, parsed.malformed, tuple(self.deltas), full
         )
 
     def end(
