@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from addons.cli import app
 from addons.intercept import Intercept
 from addons.providers import provider_hosts
-from certs import ca, keys
+from certs import ca, harnesses, keys
 from certs.environment import harness_environment, proxy_url
 from replay.reader import Reader
 from replay.store import Store
@@ -113,9 +113,9 @@ def test_env_is_read_back_by_the_shell(home: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_fish_quoting() -> None:
-    from addons.cli import _fish
+    from addons.commands.env import fish
 
-    assert _fish("it's \\ $HOME") == r"'it\'s \\ $HOME'"
+    assert fish("it's \\ $HOME") == r"'it\'s \\ $HOME'"
 
 
 def test_env_leaves_the_hosts_as_they_are(home: Path) -> None:
@@ -273,3 +273,75 @@ def test_help_teaches(home: Path, command: str) -> None:
     code, out, _ = tap(command, "--help")
     assert code == 0
     assert re.search(rf"^ .*tap {command} -", out, re.MULTILINE), out
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A root where `pi` is installed: a program that tells how it was started."""
+    program = tmp_path / "harnesses" / "pi" / "bin" / "pi"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!{sys.executable}\nimport json, os, sys\nprint(json.dumps([sys.argv[1:], dict(os.environ)]))")
+    program.chmod(0o755)
+    pi = harnesses.get("pi")
+    stamp = f"npm:{pi.package} {pi.version} with node {pi.node}"
+    (program.parents[1] / "harnesstap-installed").write_text(stamp)
+    return tmp_path / "harnesses"
+
+
+def test_run_by_name_starts_it_as_the_table_says(home: Path, port: int, installed: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tap.db'}"
+    Store.open(url).close()
+    done = spawn("run", "--port", str(port), "--root", str(installed), "--store", url, "pi", "write it down")
+    assert done.returncode == 0, done.stderr
+    arguments, seen = json.loads(done.stdout)
+    assert arguments == ["--model", "claude-opus-4-5", "-p", "write it down"]
+    assert seen["PATH"].split(":")[0] == str(installed / "pi" / "bin")
+    assert seen["ANTHROPIC_API_KEY"] == "dummy"
+    with Store.open(url) as store:
+        [row] = Reader(store).sessions()
+    assert (row.harness, row.harness_version) == ("pi", harnesses.get("pi").version)
+    assert f"http://{row.name}:" in seen["HTTPS_PROXY"]
+
+
+def test_run_by_name_leaves_the_users_own_key(
+    home: Path, port: int, installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "my own")
+    url = f"sqlite:///{tmp_path / 'tap.db'}"
+    Store.open(url).close()
+    done = spawn("run", "--port", str(port), "--root", str(installed), "--store", url, "pi", "write")
+    assert json.loads(done.stdout)[1]["ANTHROPIC_API_KEY"] == "my own"
+
+
+def test_run_by_name_says_what_is_not_installed(home: Path, port: int) -> None:
+    done = spawn("run", "--port", str(port), "pi", "write")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "tap harness install pi" in done.stderr
+
+
+def test_behind_dashes_a_name_is_a_command(
+    home: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`codex login` is no task of codex."""
+    program = tmp_path / "codex"
+    program.write_text('#!/bin/sh\necho "$@"')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done = spawn("run", "--port", str(port), "--", "codex", "login")
+    assert (done.returncode, done.stdout) == (0, "login\n")
+
+
+def test_harness_list(home: Path, installed: Path) -> None:
+    code, out, _ = tap("harness", "list", "--root", str(installed))
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert set(harnesses.load()) <= set(lines)
+    assert lines["pi"].rstrip().endswith("yes")
+    assert not lines["codex"].rstrip().endswith("yes")
+
+
+def test_harness_install_wants_names_or_all(home: Path) -> None:
+    assert "--all" in tap("harness", "install")[2]
+    assert "--all" in tap("harness", "install", "--all", "pi")[2]
+    code, _, err = tap("harness", "install", "nini")
+    assert (code, "no harness called 'nini'" in err) == (1, True)

@@ -1,0 +1,103 @@
+"""`tap up`."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from addons.commands.common import DEFAULT_HOME, STORE, Home, Port, Providers, StoreUrl, err, reported
+from addons.providers import parse_extra, provider_hosts
+from certs import ca
+
+
+class Keys(enum.StrEnum):
+    """When a harness must show a session key."""
+
+    auto = "auto"
+    required = "required"
+    off = "off"
+
+
+class SamplingPolicy(enum.StrEnum):
+    """Whose sampling parameters are sent."""
+
+    asked = "asked"
+    full = "full"
+
+
+class Egress(enum.StrEnum):
+    """What becomes of hosts that are no provider's."""
+
+    refuse = "refuse"
+    tunnel = "tunnel"
+
+
+def up(
+    context: typer.Context,
+    home: Home = DEFAULT_HOME,
+    listen: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Port = 8080,
+    engine: Annotated[str, typer.Option(envvar="HARNESSTAP_ENGINE", help="vLLM's address.")] = "http://127.0.0.1:8000",
+    model: Annotated[
+        str,
+        typer.Option(
+            envvar="HARNESSTAP_MODEL",
+            help="Folder or hub id of the tokenizer and template; what vLLM serves if not given.",
+        ),
+    ] = "",
+    store: StoreUrl = STORE,
+    keys: Annotated[
+        Keys, typer.Option(help="Session keys: compulsory, ignored, or compulsory beyond loopback.")
+    ] = Keys.auto,
+    provider: Providers = None,
+    parser: Annotated[str, typer.Option(help="How replies are read into reasoning, text and tool calls.")] = "auto",
+    egress: Annotated[
+        Egress, typer.Option(help="Hosts that are no provider's: refuse them, or tunnel untouched.")
+    ] = Egress.refuse,
+    sampling: Annotated[
+        SamplingPolicy,
+        typer.Option(help="Sampling parameters: those the harness asks, or the full distribution at temperature 1."),
+    ] = SamplingPolicy.asked,
+    max_tokens: Annotated[
+        int, typer.Option(min=0, help="Upper bound on the sampled tokens of one turn; 0 for none.")
+    ] = 0,
+) -> None:
+    """Start the proxy: mitmdump with our addon; what follows -- goes to mitmdump.
+
+    tap up
+    tap up --engine http://gpu-7:8000 --store postgresql+psycopg://localhost/rl
+    tap up --sampling full --max-tokens 4096       # on-policy rollouts, whatever temperature a harness asks
+    tap up --listen 0.0.0.0 --egress tunnel        # for containers; session keys are then compulsory
+    tap up --provider llm.example.com=chat -- --set termlog_verbosity=debug
+    """
+    extra = ",".join(provider or ())
+    with reported():
+        authority = ca.ensure(home, provider_hosts(parse_extra(extra)))
+    options = {
+        "confdir": str(authority.directory),
+        "connection_strategy": "lazy",  # eager would call the provider as soon as a harness connects
+        "tap_home": str(home.absolute()),
+        "tap_engine": engine,
+        "tap_model": model,
+        "tap_store": store,
+        "tap_keys": keys.value,
+        "tap_providers": extra,
+        "tap_parser": parser,
+        "tap_egress": egress.value,
+        "tap_sampling": sampling.value,
+        "tap_max_tokens": str(max_tokens),
+    }
+    arguments = ["--listen-host", listen, "--listen-port", str(port)]
+    arguments += ["-s", str(Path(__file__).parents[1] / "intercept.py")]
+    for name, value in options.items():
+        arguments += ["--set", f"{name}={value}"]
+    err.print(f"tap: proxy on {listen}:{port}, model from {engine}, record in {store}", highlight=False)
+    sys.stderr.flush()
+    # Of the same environment whatever is on PATH, and with no Typer left in the process.
+    start = "from mitmproxy.tools.main import mitmdump; mitmdump()"
+    os.execv(sys.executable, [sys.executable, "-c", start, *arguments, *context.args])

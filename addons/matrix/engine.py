@@ -1,0 +1,119 @@
+"""vLLM's HTTP over a script instead of a model: what it "samples" is the text that a function of the prompt returns.
+
+The ids, logprobs and finish reasons have the form of vLLM's, so that everything before it (gateway, record, trainer)
+works as with a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from addons.matrix.model import END, START
+from addons.model import ModelFiles
+
+WINDOW = 1 << 20
+"""Tokens, here bytes: room for the longest prompt of any harness."""
+_LOGPROB = -0.25
+_PIECE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the model is shown, read back from its ids.
+
+    `tools` are as the template writes them (`{"type": "function", "function": {...}}`), `messages` pairs of role and
+    text; `constraint` is vLLM's `structured_outputs`, None when the model is free.
+    """
+
+    tools: Sequence[dict[str, Any]]
+    messages: Sequence[tuple[str, str]]
+    constraint: dict[str, Any] | None = None
+
+
+Script = Callable[[Prompt], str]
+"""What the model says to a prompt, in its own markup, without the token that ends the turn."""
+
+
+class ScriptedEngine:
+    """Answers completions of `model` (by :func:`addons.matrix.model.write_model`) with what `script` says."""
+
+    def __init__(self, model: ModelFiles, script: Script) -> None:
+        self._model = model
+        self._script = script
+        self._start = model.tokenizer.convert_tokens_to_ids(START)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Listen on a free loopback port; yields the address."""
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/weight_info", self._weights)
+        app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/v1/completions", self._complete)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+    def read(self, ids: Sequence[int], constraint: dict[str, Any] | None = None) -> Prompt:
+        """The prompt that `ids` are. Text that only looks like a special token starts no message: it has other ids."""
+        messages: list[tuple[str, str]] = []
+        starts = [at for at, number in enumerate(ids) if number == self._start]
+        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+            text = str(self._model.tokenizer.decode(list(ids[start + 1 : end])))
+            role, _, content = text.partition("\n")
+            messages.append((role, content.removesuffix("\n").removesuffix(END)))
+        tools = [orjson.loads(line) for role, text in messages if role == "tools" for line in text.splitlines()]
+        # The last is the reply to come.
+        return Prompt(tools, [one for one in messages[:-1] if one[0] != "tools"], constraint)
+
+    async def _models(self, _: web.Request) -> web.Response:
+        card = {"id": "scripted", "root": str(self._model.path), "parent": None, "max_model_len": WINDOW}
+        return web.json_response({"object": "list", "data": [card]})
+
+    async def _weights(self, _: web.Request) -> web.Response:
+        return web.json_response({"weight_version": "0"})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        return web.json_response({"tokens": self._encode((await request.json())["prompt"])})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = orjson.loads(await request.read())
+        if isinstance(body["prompt"][0], list):  # the check at start-up that logprobs are those sampled from
+            return web.json_response({"choices": [_choice([prompt[0]], "length", 0.0) for prompt in body["prompt"]]})
+        said = self._encode(self._script(self.read(body["prompt"], body.get("structured_outputs"))) + END)
+        ids = said[: body["max_tokens"]]
+        finish = "stop" if len(ids) == len(said) else "length"
+        usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(ids)}
+        if not body["stream"]:
+            return web.json_response({"choices": [_choice(ids, finish)], "usage": usage})
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for start in range(0, len(ids), _PIECE):
+            last = start + _PIECE >= len(ids)
+            event = {"choices": [_choice(ids[start : start + _PIECE], finish if last else None)]}
+            await response.write(b"data: " + orjson.dumps(event) + b"\n\n")
+        await response.write(b"data: " + orjson.dumps({"choices": [], "usage": usage}) + b"\n\ndata: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._model.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+
+def _choice(ids: Sequence[int], finish: str | None, logprob: float = _LOGPROB) -> dict[str, Any]:
+    return {
+        "index": 0, "text": "", "token_ids": list(ids), "finish_reason": finish, "stop_reason": None,
+        "logprobs": {"token_logprobs": [logprob] * len(ids)},
+    }  # fmt: skip
