@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from trainer.commands.dpo import dpo
 from trainer.commands.grpo import grpo
 from trainer.commands.install import install
 from trainer.commands.push import push
@@ -34,6 +35,7 @@ app.command()(rollout)
 app.command()(grpo)
 app.command()(push)
 app.command()(sft)
+app.command()(dpo)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,15 @@ def examples_for(
     return Student(policy.tokenizer, stops(policy)).examples(reader, sessions, choice)
 
 
+def check_own(policy: Policy, reader: Reader, sessions: Sequence[Session]) -> None:
+    """Raise ValueError when some of `sessions` were sampled with other files than the policy's own."""
+    if template_hashes(reader, sessions) - {fingerprint(policy)}:
+        raise ValueError(
+            f"some sessions were sampled with another tokenizer or chat template than that of {policy.source}: their "
+            "token ids mean nothing to it"
+        )
+
+
 def fingerprint(policy: Policy) -> str:
     """`Turn.template_hash` as the proxy computes it for this policy's files."""
     tokenizer = policy.source / "tokenizer.json"

@@ -1,0 +1,101 @@
+"""`trainer dpo`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from replay.reader import Reader
+from replay.records import NewBatch
+from replay.store import DEFAULT_URL, Store
+from replay.writer import Recorder
+from trainer.commands.common import StoreOption, console, errors, plain_errors, quiet_libraries
+
+
+def dpo(
+    model: Annotated[str, typer.Option(help="The policy to begin from: a directory or a Hugging Face id.")],
+    store: StoreOption = DEFAULT_URL,
+    out: Annotated[Path, typer.Option(help="Where the trained model is written.")] = Path("runs/dpo"),
+    margin: Annotated[float, typer.Option(min=0.0, help="By how much a reward must be higher to be preferred.")] = 0.5,
+    per_group: Annotated[int, typer.Option(min=1, help="Pairs of one group, at most.")] = 4,
+    purposes: Annotated[list[str] | None, typer.Option("--purpose", help="Turns to train. Default: main.")] = None,
+    beta: Annotated[float, typer.Option(help="How firmly the policy is held to where it began.")] = 0.1,
+    epochs: Annotated[float, typer.Option(help="Passes over the pairs.")] = 1.0,
+    learning_rate: Annotated[float, typer.Option("--lr", help="Of AdamW, constant.")] = 1e-6,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pairs a step.")] = 8,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Cut sequences after the last turn within this length.")
+    ] = None,
+    lora_rank: Annotated[int | None, typer.Option(min=1, help="Train LoRA adapters; merged at the end.")] = None,
+    checkpointing: Annotated[bool, typer.Option(help="Recompute activations: half the memory, 30 % slower.")] = True,
+    reports: Annotated[str, typer.Option("--report-to", help="tensorboard, trackio, wandb, ...")] = "none",
+    seed: Annotated[int, typer.Option(help="Of torch and of the order of pairs.")] = 0,
+) -> None:
+    """Train on preferences: within a group, sessions with the higher reward against those with the lower.
+
+    Sequences are the sampled tokens themselves, so only sessions of this model's own tokenizer serve.
+
+    \b
+        trainer dpo --model ./model
+        trainer dpo --model ./model --margin 0.2 --beta 0.05 --lora-rank 16
+    """
+    with plain_errors(), Store.open(store, create=False) as opened:
+        from trainer.adapters import Lora
+        from trainer.dpo import DpoSettings, prefer
+        from trainer.export import export
+        from trainer.policy import find_checkpoint, load_policy
+        from trainer.preferences import Pairing, pairs_of
+        from trainer.students import check_own
+
+        quiet_libraries()
+        reader = Reader(opened)
+        choice = Pairing(
+            margin=margin, per_group=per_group, purposes=tuple(purposes or ["main"]), max_tokens=max_tokens
+        )
+        groups = reader.groups(min_size=2, include_trained=True)
+        found = pairs_of(reader, groups, choice)
+        for reason, tokens in found.left_out.most_common():
+            errors.print(f"left out: {tokens:,} sampled tokens ({reason})", markup=False, highlight=False)
+        if not found.pairs:
+            raise ValueError(f"no pairs: in none of {len(groups)} complete groups do rewards differ by {margin:g}")
+        policy = load_policy(find_checkpoint(model))
+        sessions = {example.session for pair in found.pairs for example in (pair.chosen, pair.rejected)}
+        check_own(policy, reader, [s for group in groups for s in group.sessions if s.id in sessions])
+        errors.print(f"{len(found.pairs)} pairs from {found.groups} groups")
+        settings = DpoSettings(
+            beta=beta,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            gradient_checkpointing=checkpointing,
+            lora=None if lora_rank is None else Lora(rank=lora_rank),
+            reports=reports,
+            seed=seed,
+        )
+        report = prefer(policy, found.pairs, settings, logs=out / "logs")
+        if not report.main_process:
+            return
+        weights = export(policy, out / "weights", version="dpo")
+        with Recorder(opened) as recorder:
+            recorder.record_batch(
+                NewBatch(
+                    created_at=time.time(),
+                    query={
+                        "method": "dpo",
+                        "margin": margin,
+                        "sessions": [[p.chosen.session, p.rejected.session] for p in found.pairs],
+                    },
+                    seed=seed,
+                    weight_version=model,
+                    rows=[],  # as with imitation, no group is used up
+                    checkpoint=str(weights),
+                    stats={"pairs": report.pairs, "loss": report.last_loss, "accuracy": report.accuracy},
+                )
+            ).result()
+        console.print(
+            f"{report.steps} steps, {report.seconds:.0f} s, loss {report.first_loss:.3f} -> {report.last_loss:.3f}, "
+            f"{report.accuracy:.0%} of the last pairs ordered rightly\nweights: {weights}"
+        )
