@@ -6,31 +6,30 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from addons import lineage
 from addons.backend import Backend, Model
+from addons.body import read_json
 from addons.caller import Caller, body_hint
 from addons.config import GatewayConfig
 from addons.constraints import constraint_of
-from addons.contexts import Context, Contexts, message_json, tool_json
-from addons.conversation import Call, Message
-from addons.dialects.base import Dialect
-from addons.errors import BadRequest, CallError, EngineUnavailable
+from addons.contexts import Contexts, message_json, tool_json
+from addons.conversation import Call
+from addons.dialects.base import Dialect, Target
+from addons.errors import CallError, EngineUnavailable, NotFound
 from addons.ids import new_id
-from addons.prompts import BridgeRefused, TemplateError
-from addons.purposes import purpose_of
+from addons.placement import Placement, nowhere, place, prompt_length
 from addons.replies import ReplyParser
 from addons.running import Runner, described
 from addons.sampling import plan
 from addons.sessions import Attempt, LiveSession, Sessions
-from addons.stored import StoredResponses
+from addons.stored import StoredReplies
 from addons.turn import LiveTurn
 from replay.reader import Reader
-from replay.records import DriftReason, NewTurn, Purpose, TurnEnd
+from replay.records import NewTurn, TurnEnd
 from replay.writer import Recorder
 
 logger = logging.getLogger(__name__)
@@ -61,19 +60,6 @@ class Request:
         return f"{self.dialect.name} {self.route} {self.call.stream} {self.digest}"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a call belongs and what that makes of its prompt. `prompt` = the parent's tokens + `suffix`."""
-
-    parent: Context | None
-    drift: DriftReason | None
-    opening: str
-    purpose: Purpose
-    prompt: list[int]
-    suffix: list[int]
-    new: Sequence[Message]
-
-
 class Calls:
     """Places calls, renders their prompts and keeps their record."""
 
@@ -82,9 +68,26 @@ class Calls:
         self._recorder = recorder
         self.backend = backend
         self.contexts = Contexts(reader)
-        self.responses = StoredResponses(reader)
+        self._replies = StoredReplies(reader)
         self._sessions = Sessions(recorder, reader, self.contexts)
         self._runner = Runner(self.backend, recorder, self.contexts)
+
+    def read(self, dialect: Dialect, route: str, target: Target, caller: Caller, raw: bytes) -> Request:
+        """Read a request, with all that it continues by id.
+
+        Raises:
+            CallError: in the dialect's words.
+        """
+        received_at = time.time()
+        body, readable = read_json(raw)
+        call = dialect.read(readable, target, self._replies.look_up(dialect, caller.session))
+        if readable is not body:
+            call = call.reporting("lone surrogates")
+        return Request(dialect, route, caller, body, raw, call, received_at, new_id(dialect.reply_id))
+
+    def remember(self, request: Request) -> None:
+        """Let a later call continue one that asked for no sampling, and so is no turn."""
+        self._replies.remember(request.dialect, request.reply_id, request.body, request.caller.session)
 
     async def begin(self, request: Request) -> LiveTurn:
         """Everything before vLLM is asked; the turn is committed as `open` when this returns.
@@ -106,21 +109,21 @@ class Calls:
         call = request.call
         candidates = lineage.prefixes(call.conversation)
         session = await self._sessions.resolve(request.caller, body_hint(request.body), candidates)
-        if (running := session.joinable(request.key)) is not None and request.caller.retry_count:
-            return running  # two siblings would be one call counted twice
+        earlier = session.joinable(request.key)
+        if earlier is not None and (request.caller.retry_count or earlier.left_behind):
+            return earlier  # two siblings would be one call counted twice
         async with session.placing:  # calls that arrive together must know of one another
             return await self._place_and_open(request, session, candidates)
 
     async def _place_and_open(
         self, request: Request, session: LiveSession, candidates: list[lineage.Prefix]
     ) -> LiveTurn:
-        call, placement = request.call, _nowhere(request.call)
+        call, placement = request.call, nowhere(request.call)
         try:
             model = await self.backend.model()
             constraint = constraint_of(call, model.markup)
             found = self.contexts.find(session.id, candidates)
-            # In a thread: rendering and tokenising a long history would stall every other stream.
-            placement = await asyncio.to_thread(self._place, model, session, call, found)
+            placement = await place(model, session, call, found)
             sampling = plan(
                 call.sampling, policy=self._config.sampling, prompt_tokens=len(placement.prompt),
                 window=model.facts.window, output_cap=self._config.output_cap,
@@ -138,7 +141,7 @@ class Calls:
         session.openings.add(placement.opening)
         session.offers_tools = session.offers_tools or bool(call.conversation.tools)
         parser = ReplyParser(
-            model.parser, placement.prompt, call.conversation.tools, call.sampling.stop,
+            model.parser, placement.prompt, () if call.compaction else call.conversation.tools, call.sampling.stop,
             lambda: new_id(request.dialect.call_id),
         )  # fmt: skip
         turn = LiveTurn(
@@ -152,7 +155,14 @@ class Calls:
     def forget(self) -> None:
         """Drop every cache in front of the record."""
         self.contexts.clear()
-        self.responses.clear()
+        self._replies.clear()
+
+    def read_count(self, dialect: Dialect, target: Target, caller: Caller, raw: bytes) -> Call:
+        """Read the body of a token count. Raises as :meth:`read`, and NotFound where the provider has no such route."""
+        if dialect.read_count is None:
+            raise NotFound(f"{dialect.name} has no route that counts tokens.", code="unknown_url")
+        _, readable = read_json(raw)
+        return dialect.read_count(readable, target, self._replies.look_up(dialect, caller.session))
 
     async def count(self, caller: Caller, call: Call) -> int:
         """Tokens of the prompt that this call would have: exactly, where its session is known also as continued."""
@@ -161,47 +171,12 @@ class Calls:
         found = None
         if session_id is not None:
             found = self.contexts.find(session_id, lineage.prefixes(call.conversation))
-        return len((await asyncio.to_thread(self._prompt, model, call, found))[0])
+        return await prompt_length(model, call, found)
 
     def delivered(self, turn: LiveTurn) -> None:
         """The terminal event was handed to the connection."""
         turn.session.delivered(turn)
         self._recorder.mark_delivered(turn.id, time.time())
-
-    def _place(
-        self, model: Model, session: LiveSession, call: Call, found: tuple[Context, lineage.Prefix] | None
-    ) -> Placement:
-        conversation, opening = call.conversation, lineage.opening(call.conversation)
-        prompt, suffix = self._prompt(model, call, found)
-        if found is not None and suffix is not None:
-            context, prefix = found
-            purpose = purpose_of(call, None, context.purpose, session_has_tools=session.offers_tools)
-            new = conversation.messages[prefix.messages :]
-            return Placement(context, None, context.opening, purpose, prompt, suffix, new)
-        drift: DriftReason = "template"
-        if found is None:
-            drift = lineage.drift(first=not session.openings, same_opening=opening in session.openings)
-        inherited = None if found is None else found[0].purpose
-        purpose = purpose_of(call, drift, inherited, session_has_tools=session.offers_tools)
-        return Placement(None, drift, opening, purpose, prompt, prompt, conversation.messages)
-
-    def _prompt(
-        self, model: Model, call: Call, found: tuple[Context, lineage.Prefix] | None
-    ) -> tuple[list[int], list[int] | None]:
-        """The whole prompt's ids, and those of them after the parent's tokens; None for what must be a root."""
-        conversation = call.conversation
-        try:
-            if found is not None:
-                context, prefix = found
-                new = conversation.messages[prefix.messages :]
-                try:
-                    bridge = model.prompts.extend(conversation, context.prompt, context.sampled, context.reply, new)
-                    return [*context.prompt, *context.sampled, *bridge.suffix], bridge.suffix
-                except BridgeRefused as refusal:
-                    logger.info("turn %d: no bridge to the next turn (%s)", context.turn_id, refusal)
-            return model.prompts.first(conversation), None
-        except TemplateError as error:
-            raise BadRequest(f"The model's chat template refuses these messages: {error}", param="messages") from error
 
     async def _open(
         self, request: Request, session: LiveSession, placement: Placement, model: Model | None,
@@ -240,12 +215,6 @@ class Calls:
         session.undelivered[request.key] = Attempt(turn_id, None)
         end = TurnEnd(status="failed", sampled=(), logprobs=(), done_at=time.time(), error=described(error))
         await asyncio.wrap_future(self._recorder.finish_turn(turn_id, end))
-
-
-def _nowhere(call: Call) -> Placement:
-    """The placement of a call that failed before it could be rendered: no tokens, all messages new."""
-    conversation = call.conversation
-    return Placement(None, None, lineage.opening(conversation), "main", [], [], conversation.messages)
 
 
 def _abandon(working: asyncio.Task[LiveTurn]) -> None:

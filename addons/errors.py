@@ -35,6 +35,14 @@ class PayloadTooLarge(CallError):
     kind = "invalid_request"
 
 
+class TooManyRequests(CallError):
+    """More calls at once than are kept waiting."""
+
+    status = 429
+    kind = "invalid_request"
+    retry_after = 5
+
+
 class ContextLengthExceeded(CallError):
     """The prompt alone does not fit the model's window: harnesses compact when they read this."""
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 Dialect = Literal["chat", "responses", "messages", "gemini"]
 Style = Literal["chat", "responses", "messages", "gemini", "vertex_messages"]
-Kind = Literal["model", "models", "count", "housekeeping", "refused", "foreign"]
+Kind = Literal["model", "compact", "stored", "models", "count", "housekeeping", "refused", "foreign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,9 @@ OPERATIONS: dict[Style, tuple[Operation, ...]] = {
         Operation("POST", "/responses", "model", "responses"),
         Operation("GET", "/responses", "model", "responses", stream=True),  # the upgrade to a WebSocket
         Operation("POST", "/responses/input_tokens", "count", "responses"),
+        Operation("POST", "/responses/compact", "compact", "responses", stream=False),
+        Operation("GET", "/responses/{reply}", "stored", "responses"),
+        Operation("GET", "/responses/{reply}/input_items", "stored", "responses"),
         *_listing("responses"),
     ),
     "messages": (

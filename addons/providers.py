@@ -30,6 +30,8 @@ class Route:
     """What one request asks for.
 
     - `model`: a call of the model in `dialect`; `model` and `stream` are set where the path tells them.
+    - `compact`: the same, for a summary that will stand for the conversation.
+    - `stored`: the earlier reply with the id `reply`, or what it was an answer to.
     - `models`: the list of models, or of the one that `model` names, in `dialect`'s shape.
     - `count`: how many tokens a request of `dialect` has.
     - `housekeeping`: anything else a harness does at home (telemetry, updates, flags): answer with `inert`.
@@ -44,6 +46,7 @@ class Route:
     model: str | None = None
     stream: bool | None = None
     inert: Inert | None = None
+    reply: str | None = None
 
 
 def classify(method: str, host: str, path: str, extra: Sequence[Provider] = ()) -> Route:
@@ -65,7 +68,10 @@ def classify(method: str, host: str, path: str, extra: Sequence[Provider] = ()) 
             names = match.groupdict()
             named = names.get("model") or names.get("deployment")
             model = unquote(named) if named else None
-            return Route(operation.kind, provider.name, path, operation.dialect, model, operation.stream)
+            return Route(
+                operation.kind, provider.name, path, operation.dialect, model, operation.stream,
+                reply=names.get("reply"),
+            )  # fmt: skip
     for pattern, dialect in _territories(provider):
         if pattern.fullmatch(path):
             return Route("refused", provider.name, path, dialect)

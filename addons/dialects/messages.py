@@ -1,9 +1,8 @@
 """Anthropic Messages: reading a request. Its reply is written by :mod:`addons.dialects.messages_stream`.
 
 What the provider does beyond sampling (caching, tiers, its own tools, editing the context) is nobody's job here:
-such fields are reported. Two are refused, as the provider refuses them where they are not enabled, since an
-answer that ignores them would be a wrong one: `thread`, whose messages are only what is new (harnesses then send
-all of them), and `compaction`, which asks for another kind of reply.
+such fields are reported. One is refused, as the provider refuses it where it is not enabled, since an answer that
+ignores it would be a wrong one: `compaction`, which asks for another kind of reply.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from addons.conversation import Call, Conversation, Message, Sampling
+from addons.dialects import messages_thread
+from addons.dialects.continuing import Continuing, LookUp, nothing_stored
 from addons.dialects.fields import Fields
 from addons.dialects.messages_content import read_messages, read_system
 from addons.dialects.messages_errors import error_body, in_provider_words, invalid, refuse
@@ -18,7 +19,18 @@ from addons.dialects.messages_stream import Emitter
 from addons.dialects.messages_tools import read_choice, read_tools
 from addons.errors import BadRequest
 
-__all__ = ["CALL_ID", "ITEMS", "NAME", "REPLY_ID", "Emitter", "count_reply", "error_body", "read", "read_count"]
+__all__ = [
+    "CALL_ID",
+    "CONTINUING",
+    "ITEMS",
+    "NAME",
+    "REPLY_ID",
+    "Emitter",
+    "count_reply",
+    "error_body",
+    "read",
+    "read_count",
+]
 
 NAME = "messages"
 ITEMS = "messages"
@@ -27,26 +39,31 @@ REPLY_ID, CALL_ID = "msg_", "toolu_"
 _THINKS = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
 
 
-def read(body: Any, model: str = "") -> Call:
-    """Read a request body. `model` is the one in the URL, for the hosts that name it there (Vertex).
+CONTINUING = Continuing(messages_thread.previous, messages_thread.after)
+
+
+def read(body: Any, model: str = "", stored: LookUp = nothing_stored) -> Call:
+    """Read a request body.
+
+    Args:
+        body: the parsed JSON.
+        model: the one in the URL, for the hosts that name it there (Vertex).
+        stored: looks up the replies that a thread can continue.
 
     Raises:
         BadRequest: naming the field, in the provider's words.
+        ThreadNotFound: there is no such reply to continue.
     """
     try:
-        return _read(body, model, counting=False)
+        return _read(messages_thread.whole(body, stored), model, counting=False)
     except BadRequest as error:
         raise in_provider_words(error) from None
 
 
-def read_count(body: Any, model: str = "") -> Call:
-    """Read the body of a token count: it has no `max_tokens`, and may end with an assistant message.
-
-    Raises:
-        BadRequest: naming the field, in the provider's words.
-    """
+def read_count(body: Any, model: str = "", stored: LookUp = nothing_stored) -> Call:
+    """Read the body of a token count: as :func:`read`, without `max_tokens`; an assistant message may end it."""
     try:
-        return _read(body, model, counting=True)
+        return _read(messages_thread.whole(body, stored), model, counting=True)
     except BadRequest as error:
         raise in_provider_words(error) from None
 
@@ -59,9 +76,8 @@ def count_reply(tokens: int) -> dict[str, Any]:
 def _read(body: Any, named: str, *, counting: bool) -> Call:
     f = Fields(body)
     model = f.need("model", f.text("model") or named or None)
-    for key in ("thread", "compaction"):
-        if key in f:
-            invalid(f, key, "Extra inputs are not permitted")
+    if "compaction" in f:
+        invalid(f, "compaction", "Extra inputs are not permitted")
     messages = (*read_system(f), *read_messages(f))
     tools = read_tools(f)
     choice, parallel = read_choice(f, tools)

@@ -7,10 +7,34 @@ tries again without a field that it is told is an extra input.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from addons.dialects.fields import Fields
-from addons.errors import BadRequest, CallError, ContextLengthExceeded
+from addons.errors import BadRequest, CallError, ContextLengthExceeded, NotFound
+
+
+class ThreadNotFound(NotFound):
+    """No such reply to continue: the harness sends its whole conversation, as a new thread."""
+
+    def __init__(self, reply_id: str) -> None:
+        super().__init__(
+            f"No usable thread state was found for previous_message_id '{reply_id}'. Replay the full conversation with "
+            'thread: {"type": "create"} to start a new thread.',
+            code="thread_not_found",
+        )
+
+
+class ThreadMismatch(BadRequest):
+    """Fields that a thread keeps were given again, with other values."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        super().__init__(
+            f"These fields differ from the values stored with the thread: {', '.join(fields)}. Leave them out, or "
+            'replay the full conversation with thread: {"type": "create"} to change them.',
+            code="thread_fingerprint_mismatch",
+        )
+
 
 _TYPES = {
     401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
@@ -29,7 +53,10 @@ _VALID = {
 def error_body(error: CallError) -> dict[str, Any]:
     """The provider's error object."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": _message(error)}}
+    described: dict[str, Any] = {"type": kind, "message": _message(error)}
+    if isinstance(error, ThreadNotFound | ThreadMismatch):
+        described["details"] = {"error_code": error.code}  # by which harnesses know what to send next
+    return {"type": "error", "error": described}
 
 
 def refuse(param: str, message: str) -> NoReturn:

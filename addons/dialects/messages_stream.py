@@ -24,6 +24,7 @@ import orjson
 from addons.conversation import Call, Delta, Message, ReasoningDelta, Reply, TextDelta, ToolCallDelta, Usage
 from addons.dialects.messages_errors import error_body
 from addons.errors import CallError
+from replay import codec
 
 _STOP_REASON = {
     "stop": "end_turn",
@@ -183,6 +184,12 @@ def _totals(usage: Usage) -> dict[str, Any]:
         "output_tokens": usage.completion,
         "output_tokens_details": {"thinking_tokens": usage.reasoning},
     }
+
+
+def content_of(reply: Reply) -> list[dict[str, Any]]:
+    """The content blocks of a reply, as the harness would send them back."""
+    blocks: list[dict[str, Any]] = codec.loads(orjson.dumps(_blocks(reply.said or _in_order(reply.message))))
+    return blocks
 
 
 def _blocks(deltas: Iterable[Delta]) -> list[dict[str, Any]]:

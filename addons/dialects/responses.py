@@ -1,27 +1,30 @@
 """OpenAI Responses: reading a request. Its reply is written in `responses_stream`.
 
 What a request continues can be left at the provider: `previous_response_id` names a response whose items come
-before its own. Who reads a request looks that up: :func:`read` gives the id in `options`, and read again with the
-stored items as `before` it gives the whole conversation.
+before its own, an `item_reference` one of them. Both are looked up in what the caller left here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from addons.conversation import Call, Conversation, Message, Sampling, ToolChoice
+from addons.conversation import Call, Conversation, Message, Reply, Sampling
+from addons.dialects.continuing import Continuing, LookUp, nothing_stored
 from addons.dialects.fields import Fields, refuse
-from addons.dialects.responses_errors import error_body, previous_response_not_found, socket_error
+from addons.dialects.responses_choice import read_choice
+from addons.dialects.responses_compaction import REQUEST, retained
+from addons.dialects.responses_errors import error_body, socket_error
 from addons.dialects.responses_items import Reader, input_items
 from addons.dialects.responses_parts import unheeded
-from addons.dialects.responses_reply import count_reply, output_items, response_of
+from addons.dialects.responses_reply import count_reply, output_items
+from addons.dialects.responses_state import before, previous, references
 from addons.dialects.responses_stream import Emitter, frames
-from addons.dialects.responses_tools import Offer, flat, read_tools
+from addons.dialects.responses_tools import Offer, read_tools
 from addons.errors import NotFound
 
 __all__ = [
     "CALL_ID",
+    "CONTINUING",
     "ITEMS",
     "NAME",
     "REPLY_ID",
@@ -29,14 +32,8 @@ __all__ = [
     "count_reply",
     "error_body",
     "frames",
-    "input_items",
-    "item_references",
-    "joined",
-    "output_items",
-    "previous_response_not_found",
     "read",
     "read_count",
-    "response_of",
     "socket_error",
 ]
 
@@ -56,41 +53,46 @@ _ECHOED = (
 """Fields that a Response object repeats as they were asked, null where they were not."""
 
 
-def read(body: Any, before: Sequence[Any] | None = None, references: Mapping[str, Any] | None = None) -> Call:
+def read(body: Any, stored: LookUp = nothing_stored, *, socket: bool = False, compact: bool = False) -> Call:
     """Read a request body.
 
     Args:
         body: the parsed JSON.
-        before: the items of the response that `previous_response_id` names, its own input and output and all before
-            them (see :func:`joined`); None while they are not looked up.
-        references: stored items by id, for the request's :func:`item_references`.
+        stored: looks up the responses that the request can continue or refer to.
+        socket: it is a message of a WebSocket, which says so and always streams.
+        compact: a summary is asked for that will stand for the conversation.
 
     Raises:
-        BadRequest: naming the field, as the provider would.
+        BadRequest: naming the field, as the provider would; also for an unknown `previous_response_id`.
         NotFound: a stored prompt, conversation or item that is not here.
     """
     f = Fields(body)
+    if socket and (kind := f.text("type")) != "response.create":
+        refuse("type", f"Invalid value: {kind!r}. Supported values are: 'response.create'.")
     model = f.need("model", f.text("model"))
     _refuse_remote(f)
+    generate = not socket or f.flag("generate") is not False
     options = _options(f)
     offers: dict[str, Offer] = {}
     read_tools(f.objects("tools"), offers)
-    lenient = options["previous_response_id"] is not None and before is None
-    reader = Reader(offers, references, lenient=lenient)
+    items = before(body, stored)
+    reader = Reader(offers, references(body, stored))
     if instructions := f.text("instructions"):
         reader.messages.append(Message("system", instructions))
     f.raw("input")
-    reader.read(before or (), set())
+    reader.read(items, set())
     reader.read(input_items(body), f.ignored)
     messages = reader.close()
-    if not messages and not lenient and options["generate"] is not False:
+    if not messages and generate:
         refuse(
             "input",
             "One of \"input\" or \"previous_response_id\" or 'prompt' or 'conversation' must be provided.",
             "missing_required_parameter",
         )
+    if compaction := compact or reader.triggered:
+        messages = (*messages, Message("user", REQUEST))
     constraint = _text_format(f)
-    choice = _tool_choice(f, offers)
+    choice = read_choice(f, offers)
     tools = () if choice.mode == "none" else tuple(offer.tool for offer in offers.values())
     sampling = Sampling(
         temperature=f.number("temperature", 0, 2),
@@ -98,36 +100,41 @@ def read(body: Any, before: Sequence[Any] | None = None, references: Mapping[str
         max_tokens=f.integer("max_output_tokens", 1),
     )
     parallel = f.flag("parallel_tool_calls") is not False
-    stream = bool(f.flag("stream"))
+    stream = bool(f.flag("stream")) or socket
     f.mapping("metadata")
     f.ignore(*_INERT)
     f.close()
     options |= {"offers": {**reader.found, **offers}, "echo": _echo(body, sampling, parallel=parallel)}
+    if compact:
+        options["retained"] = retained([*items, *input_items(body)])
     return Call(
         Conversation(messages, tools), sampling, model, stream, tuple(sorted(f.ignored)), choice, parallel,
         constraint, {key: value for key, value in options.items() if value is not None},
+        generate=generate, compaction=compaction,
     )  # fmt: skip
 
 
-def read_count(body: Any, before: Sequence[Any] | None = None, references: Mapping[str, Any] | None = None) -> Call:
+def read_count(body: Any, stored: LookUp = nothing_stored) -> Call:
     """Read the body of a token count: a call's, but the model may be left out. Raises as :func:`read`."""
     unnamed = isinstance(body, dict) and body.get("model") is None
-    return read({**body, "model": "default"} if unnamed else body, before, references)
+    return read({**body, "model": "default"} if unnamed else body, stored)
 
 
-def joined(before: Sequence[Any], body: Any, output: Sequence[Any]) -> list[Any]:
-    """What a later request continues: the items before this one's, its own input, and its output.
+def _after(items: list[Any] | None, body: dict[str, Any], reply_id: str, reply: Reply | None) -> list[Any]:
+    """The items that a later request continues: those before this one, its own input, and its output.
 
     Instructions are not among them: they hold for one response only.
     """
-    return [*before, *input_items(body), *output]
+    given = [*(items or []), *input_items(body)]
+    if reply is None:
+        return given
+    # The record does not say by which way it came; over a WebSocket is the wider of them.
+    call = read(body, lambda _: items, socket=body.get("type") is not None)
+    output = output_items(call, reply_id, reply)
+    return [*retained(given), *output] if call.compaction else [*given, *output]
 
 
-def item_references(body: Any) -> tuple[str, ...]:
-    """The ids of the stored items that a request's input refers to."""
-    items = [item for item in input_items(body) if isinstance(item, dict)]
-    referring = [i for i in items if i.get("type") == "item_reference" or (i.get("type") is None and "role" not in i)]
-    return tuple(item["id"] for item in referring if isinstance(item.get("id"), str))
+CONTINUING = Continuing(previous, _after)
 
 
 def _refuse_remote(f: Fields) -> None:
@@ -144,7 +151,7 @@ def _refuse_remote(f: Fields) -> None:
 
 def _options(f: Fields) -> dict[str, Any]:
     """What is needed again: by the emitter, or by who looks up and stores."""
-    if (previous := f.text("previous_response_id")) == "":
+    if f.text("previous_response_id") == "":
         refuse("previous_response_id", "Invalid 'previous_response_id': empty string.")
     include = f.strings("include")
     honoured = {"reasoning.encrypted_content", "message.output_text.logprobs"}
@@ -162,13 +169,8 @@ def _options(f: Fields) -> dict[str, Any]:
         summary = reasoning.text("summary") or reasoning.text("generate_summary")
         reasoning.ignore("effort")
         reasoning.close()
-    generate = f.flag("generate")  # these two over a WebSocket only
-    if (kind := f.text("type")) not in (None, "response.create"):
-        refuse("type", f"Invalid value: '{kind}'. Supported values are: 'response.create'.")
     return {
-        "previous_response_id": previous,
         "store": f.flag("store") is not False,
-        "generate": generate,
         "summary": summary,
         "encrypted": "reasoning.encrypted_content" in include or None,
         "logprobs": "message.output_text.logprobs" in include or None,
@@ -197,59 +199,6 @@ def _text_format(f: Fields) -> dict[str, Any] | None:
         form.close()
     text.close()
     return constraint
-
-
-def _tool_choice(f: Fields, offers: Collection[str]) -> ToolChoice:
-    asked = f.raw("tool_choice")
-    if asked in (None, "auto"):
-        return ToolChoice()
-    if asked == "none":
-        return ToolChoice("none")
-    if isinstance(asked, dict):
-        choice = _named_choice(Fields(asked, "tool_choice", f.ignored))
-    elif asked == "required":
-        choice = ToolChoice("required")
-    else:
-        refuse("tool_choice", f"Invalid value: {asked!r}. Supported values are: 'none', 'auto', and 'required'.")
-    if choice.mode == "required" and not offers:
-        refuse("tool_choice", "Tool choice 'required' must be specified with 'tools' parameter.")
-    if unknown := sorted(set(choice.names) - set(offers)):
-        refuse("tool_choice", f"Tool choice '{unknown[0]}' not found in 'tools' parameter.")
-    return choice
-
-
-def _named_choice(f: Fields) -> ToolChoice:
-    """One tool by name, or several by `allowed_tools`."""
-    kind = f.need("type", f.text("type"))
-    if kind != "allowed_tools":
-        name = _chosen(f, kind)
-        if name is None:
-            refuse(f.path, f"Invalid value for 'tool_choice': tools of type '{kind}' are not served.")
-        return ToolChoice("required", (name,))
-    mode = f.need("mode", f.text("mode"))
-    if mode not in ("auto", "required"):
-        refuse(f.at("mode"), f"Invalid value: '{mode}'. Supported values are: 'auto' and 'required'.")
-    names = []
-    for item in f.objects("tools"):
-        kind = item.need("type", item.text("type"))
-        name = _chosen(item, kind)
-        if name is None:
-            item.ignored.add(f"tool_choice.tools[type={kind}]")
-        else:
-            names.append(name)
-    f.close()
-    if not names and mode == "required":
-        refuse(f.at("tools"), "Invalid value for 'tool_choice.tools': none of these tools is served.")
-    return ToolChoice(mode, tuple(names)) if names else ToolChoice("none")
-
-
-def _chosen(f: Fields, kind: str) -> str | None:
-    """The flat name of a chosen tool; None for one that only the provider can run."""
-    if kind in ("function", "custom"):
-        name = flat(f.need("name", f.text("name")), f.text("namespace"))
-        f.close()
-        return name
-    return kind if kind in ("local_shell", "tool_search") else None
 
 
 def _echo(body: dict[str, Any], sampling: Sampling, *, parallel: bool) -> dict[str, Any]:

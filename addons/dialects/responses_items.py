@@ -12,6 +12,7 @@ from typing import Any
 
 from addons.conversation import Message, Role, ToolCall
 from addons.dialects.fields import Fields, refuse, wrong_type
+from addons.dialects.responses_compaction import TRIGGER
 from addons.dialects.responses_parts import text_of, unheeded, unseal
 from addons.dialects.responses_tools import Offer, call_of, read_tools
 from addons.errors import NotFound
@@ -47,17 +48,15 @@ class Reader:
     Args:
         offers: where tools found among the items are added.
         references: stored items by id, for `item_reference`.
-        lenient: outputs may answer calls that are not here (they are in a response not looked up yet).
     """
 
-    def __init__(
-        self, offers: dict[str, Offer], references: Mapping[str, Any] | None = None, *, lenient: bool = False
-    ) -> None:
+    def __init__(self, offers: dict[str, Offer], references: Mapping[str, Any] | None = None) -> None:
         self.messages: list[Message] = []
         self.found: dict[str, Offer] = {}
+        self.triggered = False
+        """The items end with a wish that they be compacted."""
         self._offers = offers
         self._references = references or {}
-        self._lenient = lenient
         self._called: set[str] = set()
         self._reasoning: list[str] = []
         self._text: list[str] = []
@@ -87,6 +86,7 @@ class Reader:
 
     def _item(self, item: Fields) -> None:
         kind = item.text("type") or ("message" if "role" in item else "item_reference")
+        self.triggered = kind == TRIGGER
         if kind == "item_reference":
             self._reference(item)
             return
@@ -110,6 +110,8 @@ class Reader:
         elif kind == "additional_tools":
             item.raw("role")
             read_tools(item.objects("tools"), self._offers)
+        elif kind == TRIGGER:
+            pass
         elif kind in _COMPACTIONS and (text := unseal(item.raw("encrypted_content"))) is not None:
             self._say("user", text)
         else:
@@ -135,7 +137,7 @@ class Reader:
         if kind == "local_shell_call_output":
             call_id = call_id or item.text("id")
         item.need("call_id", call_id)
-        if call_id not in self._called and not self._lenient:
+        if call_id not in self._called:
             # The provider's words; "custom tool call output" and so on for the other kinds.
             what = kind.replace("_", " ")
             refuse("input", f"No tool call found for {what} with call_id {call_id}.")

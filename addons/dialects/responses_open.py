@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from addons.conversation import Call, ToolCall
+from addons.dialects.responses_compaction import compaction_item
 from addons.dialects.responses_reply import call_item, item_id, message_item, reasoning_item, text_part
 
 Write = Callable[[str, dict[str, Any]], bytes]
@@ -115,6 +116,31 @@ class OpenText:
         self._waiting.clear()
         self._logprobs += taken
         return taken
+
+
+class OpenCompaction:
+    """A summary of the conversation, which the harness can only carry: it is written when it is complete."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._name = item_id("cmp_", place.reply_id, place.index)
+        self._texts: list[str] = []
+
+    def open(self) -> bytes:
+        """It begins."""
+        begun = {"id": self._name, "type": "compaction", "encrypted_content": ""}
+        return self._place.write("response.output_item.added", {"output_index": self._place.index, "item": begun})
+
+    def say(self, text: str) -> bytes:
+        """More of it."""
+        self._texts.append(text)
+        return b""
+
+    def close(self, *, cut_short: bool) -> tuple[bytes, dict[str, Any]]:
+        """It ends."""
+        item = compaction_item(self._name, "".join(self._texts))
+        done = {"output_index": self._place.index, "item": item}
+        return self._place.write("response.output_item.done", done), item
 
 
 class OpenCall:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from addons.conversation import Call, Reply, ToolCall, Usage
+from addons.dialects.responses_compaction import compaction_item
 from addons.dialects.responses_parts import seal
 from addons.dialects.responses_tools import Wire, wire
 
@@ -68,6 +69,8 @@ def output_items(
     message = reply.message
     if message.reasoning:
         items.append(reasoning_item(item_id("rs_", reply_id, 0), message.reasoning, call))
+    if call.compaction:
+        return [*items, compaction_item(item_id("cmp_", reply_id, len(items)), message.content)]
     if message.content or not (message.reasoning or message.tool_calls):
         status: Literal["completed", "incomplete"] = "completed"
         if cut_short(reply) and not message.tool_calls:

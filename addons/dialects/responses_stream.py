@@ -30,8 +30,9 @@ from addons.conversation import (
     ToolCallDelta,
     Usage,
 )
+from addons.dialects.responses_compaction import compacted
 from addons.dialects.responses_errors import stream_error
-from addons.dialects.responses_open import OpenCall, OpenItem, OpenReasoning, OpenText, Place
+from addons.dialects.responses_open import OpenCall, OpenCompaction, OpenItem, OpenReasoning, OpenText, Place
 from addons.dialects.responses_reply import Status, cut_short, output_items, response
 from addons.errors import CallError
 
@@ -57,6 +58,7 @@ class Emitter:
         self._item: OpenItem | None = None
         self._output: list[dict[str, Any]] = []
         self._logprobs: list[dict[str, Any]] = []
+        self._summary: list[str] = []
 
     def start(self, prompt_tokens: int) -> bytes:
         """The model has been asked."""
@@ -73,6 +75,9 @@ class Emitter:
             case ReasoningDelta(text):
                 if text and not isinstance(item, OpenReasoning):
                     out = self._next(OpenReasoning)
+            case TextDelta(text) if self._call.compaction:
+                self._summary.append(text)
+                return b""
             case TextDelta(text):
                 if text and not isinstance(item, OpenText):
                     out = self._next(partial(OpenText, logprobs=self._logprobs))
@@ -93,7 +98,11 @@ class Emitter:
         self._step("finish", "finished")
         self._logprobs += logprobs or []
         out = b""
-        if self._item is None and not self._output:
+        if self._call.compaction:  # in one item, however often the model stopped to think
+            out = self._next(OpenCompaction)
+            assert self._item is not None
+            out += self._item.say("".join(self._summary))
+        elif self._item is None and not self._output:
             # A reply that says nothing is still a message, or a harness would have no turn to send back.
             out = self._next(partial(OpenText, logprobs=self._logprobs))
         out += self._close(cut_short=cut_short(reply))
@@ -117,7 +126,7 @@ class Emitter:
             return None
         return self.start(0) + self.fail(error)
 
-    def warm(self) -> bytes:
+    def unsampled(self) -> bytes:
         """The reply to `generate: false`: a response with nothing in it, to be continued by its id."""
         self._step("start", "finished")
         begun, done = self._response("in_progress"), self._response("completed", usage=Usage(0, 0))
@@ -137,7 +146,9 @@ class Emitter:
         else:
             output = output_items(self._call, self._id, reply, logprobs or ())
         status: Status = "incomplete" if cut_short(reply) else "completed"
-        return orjson.dumps(response(self._call, self._id, self._created, status, output, usage=reply.usage))
+        made = response(self._call, self._id, self._created, status, output, usage=reply.usage)
+        kept = self._call.options.get("retained")
+        return orjson.dumps(made if kept is None else compacted(made, kept))
 
     def _next(self, make: Callable[[Place], OpenItem]) -> bytes:
         out = self._close()

@@ -116,15 +116,15 @@ def test_model_listings(host: str, path: str, dialect: str, model: str | None) -
     [
         ("POST", "api.openai.com", "/v1/embeddings", "chat"),
         ("POST", "api.openai.com", "/v1/completions", "chat"),
-        ("POST", "api.openai.com", "/v1/responses/compact", "chat"),
-        ("GET", "api.openai.com", "/v1/responses/resp_1", "chat"),
+        ("DELETE", "api.openai.com", "/v1/responses/resp_1", "chat"),
+        ("POST", "api.openai.com", "/v1/responses/resp_1/cancel", "chat"),
         ("GET", "api.openai.com", "/v1/chat/completions", "chat"),
         ("POST", "api.openai.com", "/v1/threads/thread_1/messages", "chat"),
         ("POST", "api.anthropic.com", "/v1/messages/batches", "messages"),
         ("GET", "api.anthropic.com", "/v1/messages", "messages"),
         ("POST", "generativelanguage.googleapis.com", "/v1beta/models/g:embedContent", "gemini"),
         ("POST", "api.mistral.ai", "/v1/fim/completions", "chat"),
-        ("POST", "chatgpt.com", "/backend-api/codex/responses/compact", "responses"),
+        ("POST", "chatgpt.com", "/backend-api/codex/safety", "responses"),
     ],
 )
 def test_what_we_do_not_serve_is_refused(method: str, host: str, path: str, dialect: str) -> None:

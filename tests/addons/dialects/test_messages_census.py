@@ -21,6 +21,7 @@ from anthropic.types import message_count_tokens_params, message_create_params
 from anthropic.types.beta import message_create_params as beta_message_create_params
 
 from addons.conversation import Call
+from addons.dialects.continuing import LookUp
 from addons.dialects.messages import read, read_count
 from addons.errors import BadRequest
 
@@ -28,13 +29,14 @@ FORGIVEN = {
     "(thinking) signature": "any is taken, and none is needed; the thinking itself is read",
     "source(text) media_type": "it can only be text/plain",
     "tools (custom) type": "a tool without a type is a custom one",
+    "thread(create)": "it asks that the conversation be kept, as every one is",
 }
 """Fields that may be dropped, and why."""
 
 CREATE = message_create_params.MessageCreateParamsStreaming
 BETA = beta_message_create_params.MessageCreateParamsStreaming
 COUNT = message_count_tokens_params.MessageCountTokensParams
-_REFUSED_WHOLE = ("thread", "compaction")
+_REFUSED_WHOLE = ("compaction",)
 
 Steps = tuple[str | int, ...]
 
@@ -145,9 +147,17 @@ def named(value: Any, steps: Steps, ignored: tuple[str, ...]) -> bool:
     return not set(kinds).isdisjoint(ignored)
 
 
+def earlier(value: dict[str, Any]) -> dict[str, Any]:
+    """What a thread keeps that `value` can continue."""
+    return {
+        **{key: value[key] for key in ("system", "tools") if key in value},
+        "messages": [{"role": "user", "content": "earlier"}],
+    }
+
+
 def read_as(reader: Any, value: Any) -> Call | BadRequest:
     try:
-        call: Call = reader(value)
+        call: Call = reader(value, stored=lambda _: earlier(value))
     except BadRequest as refused:
         return refused
     return call
@@ -191,8 +201,8 @@ def test_what_would_change_the_reply_is_refused(key: str) -> None:
 
 
 def test_the_census_notices_a_field_that_is_dropped() -> None:
-    def forgetful(value: Any) -> Call:
-        return read({key: item for key, item in value.items() if key != "metadata"})
+    def forgetful(value: Any, stored: LookUp) -> Call:
+        return read({key: item for key, item in value.items() if key != "metadata"}, stored=stored)
 
     with pytest.raises(AssertionError, match="metadata"):
         test_no_field_of_a_request_is_dropped_silently(CREATE, forgetful)

@@ -475,9 +475,19 @@ PREFILL = "This model does not support assistant message prefill. The conversati
             "output_config.format.type: Input should be 'json_schema', not 'yaml'",
         ),
         (
-            {"thread": {"type": "continue", "previous_message_id": "msg_1"}},
-            "thread",
-            "thread: Extra inputs are not permitted",
+            {"thread": {"type": "continue"}},
+            "thread.previous_message_id",
+            "thread.previous_message_id: Field required",
+        ),
+        (
+            {"thread": {"type": "fork"}},
+            "thread.type",
+            "thread.type: Input should be 'create' or 'continue', not 'fork'",
+        ),
+        (
+            {"thread": {"type": "create", "for": 3}},
+            "thread.for",
+            "thread.for: Extra inputs are not permitted",
         ),
         ({"compaction": {"type": "summarize"}}, "compaction", "compaction: Extra inputs are not permitted"),
     ],

@@ -6,16 +6,10 @@ from typing import Any
 
 import pytest
 
-from addons.conversation import Message, Tool, ToolCall, ToolChoice
-from addons.dialects.responses import (
-    error_body,
-    input_items,
-    item_references,
-    joined,
-    previous_response_not_found,
-    read,
-    read_count,
-)
+from addons.conversation import Message, Reply, Tool, ToolCall, ToolChoice, Usage
+from addons.dialects.responses import CONTINUING, error_body, read, read_count
+from addons.dialects.responses_compaction import REQUEST
+from addons.dialects.responses_items import input_items
 from addons.dialects.responses_parts import seal, unseal
 from addons.errors import BadRequest, ContextLengthExceeded, NotFound
 
@@ -44,9 +38,9 @@ def output(number: int, said: Any) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": f"call_{number}", "output": said}
 
 
-def said(text: str) -> dict[str, Any]:
+def said(text: str, name: str = "msg_1") -> dict[str, Any]:
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+    return {"type": "message", "id": name, "role": "assistant", "status": "completed", "content": [part]}
 
 
 def test_a_plain_call() -> None:
@@ -369,27 +363,32 @@ def test_our_own_compaction_is_read_back() -> None:
 
 def test_a_previous_response_comes_before() -> None:
     first = {"model": "m", "input": "list", "instructions": "old", "tools": [FUNCTION]}
-    reply = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "?"}, call(1)]
-    before = joined((), first, reply)
+    said_first = Reply(Message("assistant", "", "hm", (ToolCall("call_1", "f", "{}"),)), "tool_calls", Usage(1, 1))
+    state = CONTINUING.after(None, first, "resp_1", said_first)
+    assert [item.get("type", item.get("role")) for item in state] == ["message", "reasoning", "function_call"]
     second = body(output(1, "a b"), previous_response_id="resp_1", instructions="new")
-    assert read(second).options["previous_response_id"] == "resp_1"
-    found = read(second, before)
+    assert CONTINUING.previous(second) == "resp_1"
+    assert CONTINUING.previous(first) is None
+    found = read(second, {"resp_1": state}.get)
     assert found.conversation.messages == (
         Message("system", "new"),
         Message("user", "list"),
-        Message("assistant", tool_calls=(ToolCall("call_1", "f", "{}"),)),
+        said_first.message,
         Message("tool", "a b", tool_call_id="call_1"),
     )
     assert found.ignored_fields == ()
-    assert joined(before, second, [said("ok")]) == [*before, output(1, "a b"), said("ok")]
+    after = CONTINUING.after(state, second, "resp_2", Reply(Message("assistant", "ok"), "stop", Usage(1, 1)))
+    assert after[:4] == [*state, output(1, "a b")]
+    assert after[4]["content"][0]["text"] == "ok"
     with pytest.raises(BadRequest, match="No tool call found for function call output with call_id call_1"):
-        read(second, [])
+        read(second, {"resp_1": []}.get)
 
 
 def test_a_previous_response_that_is_not_stored() -> None:
-    error = previous_response_not_found("resp_x")
-    assert error.status == 400
-    assert error_body(error) == {
+    with pytest.raises(BadRequest) as caught:
+        read(body(USER, previous_response_id="resp_x"))
+    assert caught.value.status == 400
+    assert error_body(caught.value) == {
         "error": {
             "message": "Previous response with id 'resp_x' not found.", "type": "invalid_request_error",
             "param": "previous_response_id", "code": "previous_response_not_found",
@@ -398,24 +397,56 @@ def test_a_previous_response_that_is_not_stored() -> None:
 
 
 def test_item_references() -> None:
-    asked = body({"id": "msg_1"}, {"type": "item_reference", "id": "fc_1"}, USER, said("x"))
-    assert item_references(asked) == ("msg_1", "fc_1")
-    found = read(asked, references={"msg_1": said("a"), "fc_1": call(1)})
-    assert found.conversation.messages == (
+    asked = body({"id": "msg_10000"}, {"type": "item_reference", "id": "fc_20001"}, USER, said("x"))
+    stored = {"resp_1": [said("a", "msg_10000")], "resp_2": [USER, {**call(1), "id": "fc_20001"}]}
+    assert read(asked, stored.get).conversation.messages == (
         Message("assistant", "a", tool_calls=(ToolCall("call_1", "f", "{}"),)),
         Message("user", "hi"),
         Message("assistant", "x"),
     )
-    with pytest.raises(NotFound, match=r"Item with id 'msg_1' not found\. Items are not persisted") as caught:
+    with pytest.raises(NotFound, match=r"Item with id 'msg_10000' not found\. Items are not persisted") as caught:
         read(asked)
     assert (caught.value.status, caught.value.param) == (404, "input")
 
 
-def test_a_prewarm_needs_no_input() -> None:
-    found = read({"type": "response.create", "model": "m", "generate": False, "input": [], "instructions": "i"})
-    assert found.options["generate"] is False
+def test_a_trigger_at_the_end_asks_for_a_summary() -> None:
+    """As Codex compacts: an ordinary call, with the same tools and so the same prompt as before."""
+    asked = body(USER, said("x"), {"type": "compaction_trigger"}, tools=[FUNCTION])
+    found = read(asked)
+    assert found.compaction
+    assert [m.content for m in found.conversation.messages] == ["hi", "x", REQUEST]
+    assert [t.name for t in found.conversation.tools] == ["f"]
     assert found.ignored_fields == ()
-    assert read({"model": "m", "generate": False}).conversation.messages == ()
+    assert not read(body({"type": "compaction_trigger"}, USER)).compaction
+
+
+def test_what_a_compacted_conversation_goes_on_from() -> None:
+    asked = body(USER, said("x"), {"type": "compaction_trigger"})
+    state = CONTINUING.after(None, asked, "resp_1", Reply(Message("assistant", "so far"), "stop", Usage(1, 1)))
+    assert [item.get("type", item.get("role")) for item in state] == ["user", "compaction"]
+    [first, summary, more] = read(
+        body(USER, previous_response_id="resp_1"), {"resp_1": state}.get
+    ).conversation.messages
+    assert (first, more) == (Message("user", "hi"), Message("user", "hi"))
+    assert summary.content.endswith("so far")
+
+
+def test_a_prewarm_needs_no_input() -> None:
+    asked = {"type": "response.create", "model": "m", "generate": False, "input": [], "instructions": "i"}
+    found = read(asked, socket=True)
+    assert (found.generate, found.stream) == (False, True)
+    assert found.ignored_fields == ()
+    state = CONTINUING.after(None, {**asked, "input": [USER]}, "resp_1", None)
+    assert state == [USER]
+
+
+def test_what_is_of_a_websocket_is_no_field_elsewhere() -> None:
+    found = read(body(USER, type="response.create", generate=False))
+    assert found.generate
+    assert found.ignored_fields == ("generate", "type")
+    for kind in (None, "response.cancel"):
+        with pytest.raises(BadRequest, match=f"Invalid value: {kind!r}. Supported values are: 'response.create'"):
+            read(body(USER, type=kind), socket=True)
 
 
 def test_a_count_needs_no_model() -> None:
@@ -478,7 +509,6 @@ def test_a_prompt_that_is_too_long_in_the_provider_s_words() -> None:
         ({"conversation": "conv_1"}, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"previous_response_id": ""}, "previous_response_id"),
-        ({"type": "response.cancel"}, "type"),
     ],
 )  # fmt: skip
 def test_bad_input_names_the_field(change: dict[str, Any], param: str) -> None:

@@ -9,7 +9,7 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import CompactedResponse, Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from addons.conversation import (
@@ -26,13 +26,12 @@ from addons.dialects.responses import (
     Emitter,
     count_reply,
     frames,
-    input_items,
-    joined,
-    output_items,
     read,
-    response_of,
     socket_error,
 )
+from addons.dialects.responses_items import input_items
+from addons.dialects.responses_parts import unseal
+from addons.dialects.responses_reply import output_items, response_of
 from addons.errors import BadRequest, CallError, ContextLengthExceeded, EngineRefused, EngineUnavailable
 
 REPLY_ID = "resp_0123456789abcdefABCDEFGH"
@@ -54,7 +53,7 @@ def request(**more: Any) -> dict[str, Any]:
 
 
 def emitter(**more: Any) -> Emitter:
-    return Emitter(read(request(**more)), REPLY_ID, 1_700_000_000)
+    return Emitter(read(request(**more), {"resp_0": []}.get), REPLY_ID, 1_700_000_000)
 
 
 def calls(*arguments: tuple[str, str]) -> tuple[ToolCall, ...]:
@@ -176,7 +175,7 @@ def check(found: list[dict[str, Any]]) -> dict[str, Any]:
     response: dict[str, Any] = found[-1]["response"]
     assert response["output"] == items
     prefixes = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_", "custom_tool_call": "ctc_",
-                "local_shell_call": "lsh_", "tool_search_call": "tsc_"}  # fmt: skip
+                "local_shell_call": "lsh_", "tool_search_call": "tsc_", "compaction": "cmp_"}  # fmt: skip
     assert all(item["id"].startswith(prefixes[item["type"]]) for item in items)
     assert len({item["id"] for item in items}) == len(items)
     assert {response_of(item["id"]) for item in items} <= {REPLY_ID}
@@ -313,7 +312,7 @@ def test_a_reply_that_is_sent_back_is_the_reply_again(name: str, options: str) -
         for item in output
         if "call_id" in item
     ]
-    history = joined((), first, output)
+    history = [*input_items(first), *output]
     found = read({**first, "input": [*history, *answers, *input_items({"input": "go on"})]})
     again = found.conversation.messages[1]
     assert (again.role, again.content, again.reasoning) == ("assistant", said.message.content, said.message.reasoning)
@@ -429,11 +428,42 @@ def test_a_prompt_that_is_too_long_is_said_inside_the_stream() -> None:
 
 
 def test_a_prewarm() -> None:
-    found = events(emitter(generate=False, input=[]).warm())
+    asked = request(type="response.create", generate=False, input=[])
+    found = events(Emitter(read(asked, socket=True), REPLY_ID, 1_700_000_000).unsampled())
     assert [event["type"] for event in found] == ["response.created", "response.completed"]
     assert found[-1]["response"]["output"] == []
     assert found[-1]["response"]["usage"]["total_tokens"] == 0
     assert found[-1]["response"]["id"] == REPLY_ID
+
+
+@pytest.mark.parametrize("pieces", [(), ("so ", "far")])
+def test_a_summary_is_one_sealed_item(pieces: tuple[str, ...]) -> None:
+    """Codex gives up on a compaction that has any other number of them."""
+    compact = {"input": [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}]}
+    said: list[Delta] = [ReasoningDelta("hm"), *(TextDelta(piece) for piece in pieces), ReasoningDelta("and")]
+    said += [TextDelta("!")] if pieces else []
+    text = "".join(pieces) + "!" * bool(pieces)
+    done = Reply(Message("assistant", text, "hmand"), "stop", Usage(9, 4), said=tuple(said))
+    writer = emitter(**compact)
+    sent = writer.start(9) + b"".join(writer.delta(delta) for delta in said) + writer.finish(done)
+    response = check(events(sent))
+    [summary] = [item for item in response["output"] if item["type"] == "compaction"]
+    assert summary["id"].startswith("cmp_")
+    assert (unseal(summary["encrypted_content"]) or "").endswith(f"\n\n{text}")
+    assert [item["type"] for item in response["output"]] == ["reasoning", "compaction"]
+    whole = json.loads(emitter(**compact, stream=False).whole(done))
+    assert whole["output"] == response["output"]
+
+
+def test_the_route_that_compacts_answers_what_is_to_be_sent_on() -> None:
+    done = Reply(Message("assistant", "so far"), "stop", Usage(9, 4))
+    asked = request(stream=False, input=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}])
+    made = json.loads(Emitter(read(asked, compact=True), REPLY_ID, 1_700_000_000).whole(done))
+    found = CompactedResponse.model_validate({**made, "output": made["output"][1:]})
+    assert (found.object, found.usage.output_tokens) == ("response.compaction", 4)
+    assert made["output"][0] == {"role": "user", "content": "hi"}
+    [user, summary] = read(request(input=made["output"])).conversation.messages
+    assert (user.content, summary.content.rpartition("\n")[2]) == ("hi", "so far")
 
 
 def test_over_a_websocket() -> None:
@@ -450,14 +480,15 @@ def test_over_a_websocket() -> None:
     "steps",
     [
         ["delta"], ["finish"], ["silence"], ["start", "start"], ["start", "finish", "delta"],
-        ["start", "finish", "finish"], ["start", "fail", "finish"], ["start", "warm"],
+        ["start", "finish", "finish"], ["start", "fail", "finish"], ["start", "unsampled"],
     ],
 )  # fmt: skip
 def test_a_step_out_of_order_is_a_bug(steps: list[str]) -> None:
     writer = emitter()
     does = {
         "start": lambda: writer.start(1), "delta": lambda: writer.delta(TextDelta("x")), "silence": writer.silence,
-        "finish": lambda: writer.finish(reply("x")), "fail": lambda: writer.fail(BadRequest("x")), "warm": writer.warm,
+        "finish": lambda: writer.finish(reply("x")), "fail": lambda: writer.fail(BadRequest("x")),
+        "unsampled": writer.unsampled,
     }  # fmt: skip
     for step in steps[:-1]:
         does[step]()
