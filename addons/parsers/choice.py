@@ -3,13 +3,18 @@
 By default it is proven, not guessed: the model's own chat template writes an assistant's tool call, and the
 parser must read the same call back. In this order: the response template that the model's tokenizer config
 brings; our named formats, which stream; the family that `renderers` knows, found by its rendering and not by
-the model's name, so that a local folder and a fine-tune are recognised.
+the model's name, so that a local folder and a fine-tune are recognised. Where the template writes no calls, the
+proof is in the tokens that only one format has, or in what the template tells the model about calls.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from renderers import Renderer, config_from_name, create_renderer
 from renderers.base import MODEL_RENDERER_MAP
@@ -20,7 +25,7 @@ from addons.encode import Encoder
 from addons.habits import TemplateError
 from addons.model import ModelError, ModelFiles
 from addons.parsers.events import Called, Parser, merged
-from addons.parsers.formats import FORMATS, HERMES, QWEN_XML
+from addons.parsers.formats import FORMATS, Format
 from addons.parsers.held import HeldParser
 from addons.parsers.regions import RegionParser, ResponseFormat
 from addons.render import ChatTemplate
@@ -51,6 +56,7 @@ def available() -> dict[str, str]:
     """The names that can be chosen, each with what it reads."""
     names = {form.name: form.says for form in FORMATS}
     names[_CONFIG] = "the response_template of the model's tokenizer_config.json"
+    names["FILE.json"] = "a response template of your own, as transformers' ResponseParser takes it"
     families = sorted(set(MODEL_RENDERER_MAP.values()))
     return names | {f"{_RENDERERS}{family}": "the family's parser in `renderers` (not streamed)" for family in families}
 
@@ -76,9 +82,11 @@ class _Chooser:
             if self._model.response_template is None:
                 raise UnknownParser(f"{self._model.name}: its tokenizer config has no response_template")
             return self._config()
+        if name.endswith(".json"):
+            return self._custom(name, _read(Path(name)), name)
         for form in FORMATS:
             if form.name == name:
-                return self._regions(name, ResponseFormat(form.template, form.call_marker, reasoning_first=True))
+                return self._format(form)
         if name.startswith(_RENDERERS) and name in available():
             try:
                 return self._held(self._renderer(name.removeprefix(_RENDERERS)), name)
@@ -88,24 +96,9 @@ class _Chooser:
 
     def proven(self) -> ParserChoice:
         written = self._written_call()
-        if self._model.response_template is not None:
-            choice = self._config()
-            if written is None or self._reads_back(choice, *written):
-                return choice
-        if written is not None:
-            for form in (QWEN_XML, HERMES):
-                choice = self.named(form.name)
-                if self._reads_back(choice, *written):
-                    return choice
-            for family in self._families():
-                try:
-                    renderer = self._renderer(family)
-                    same = self._writes_the_same(renderer, *written)
-                except _NOT_MADE:
-                    continue  # the family's tokens are not in this vocabulary
-                choice = self._held(renderer, _RENDERERS + family)
-                if same and self._reads_back(choice, *written):
-                    return choice
+        choice = self._declared() if written is None else self._by_its_calls(written)
+        if choice is not None:
+            return choice
         why = (
             "none of them reads the tool call that its chat template writes"
             if written
@@ -113,18 +106,62 @@ class _Chooser:
         )
         raise UnknownParser(f"{self._model.name}: {why}. Choose one by name: {', '.join(available())}")
 
-    def _config(self) -> ParserChoice:
-        try:
-            form = ResponseFormat(self._model.response_template or {})
-        except ValueError as error:
-            raise UnknownParser(f"{self._model.name}: response_template in its tokenizer config: {error}") from error
-        return self._regions(_CONFIG, form)
+    def _by_its_calls(self, written: _Written) -> ParserChoice | None:
+        if self._model.response_template is not None and self._reads_back(choice := self._config(), written):
+            return choice
+        for form in filter(_has_calls, FORMATS):
+            if self._reads_back(choice := self._format(form), written):
+                return choice
+        for family in self._families():
+            try:
+                renderer = self._renderer(family)
+                same = self._writes_the_same(renderer, written)
+            except _NOT_MADE:
+                continue  # the family's tokens are not in this vocabulary
+            if same and self._reads_back(choice := self._held(renderer, _RENDERERS + family), written):
+                return choice
+        return None
 
-    def _regions(self, name: str, form: ResponseFormat) -> ParserChoice:
+    def _declared(self) -> ParserChoice | None:
+        """The format that the model's files name without a call being written."""
+        if self._model.response_template is not None:
+            return self._config()
+        added = set(self._model.tokenizer.get_added_vocab())
+        told = self._template_with_tools()
+        for form in FORMATS:
+            by_tokens = form.tokens and added.issuperset(form.tokens)
+            if by_tokens or (form.instruction is not None and re.search(form.instruction, told)):
+                return self._format(form)
+        return None
+
+    def _template_with_tools(self) -> str:
+        """What the template makes of a user's message where tools are offered."""
+        try:
+            user = self._template.messages([Message("user", "U")])
+            return self._template.render(user, self._template.tools(_TOOLS))
+        except TemplateError:
+            return ""
+
+    def _config(self) -> ParserChoice:
+        where = f"{self._model.name}: response_template in its tokenizer config"
+        return self._custom(_CONFIG, self._model.response_template, where)
+
+    def _custom(self, name: str, template: Any, where: str) -> ParserChoice:
+        try:
+            form = ResponseFormat(Format(name, "", template, reasoning_first=False))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UnknownParser(f"{where}: {error}") from error
+        return self._regions(form)
+
+    def _format(self, form: Format) -> ParserChoice:
+        special = {self._encoder.structural[text]: text for text in self._encoder.special}
+        return self._regions(ResponseFormat(form, special))
+
+    def _regions(self, form: ResponseFormat) -> ParserChoice:
         def make(prompt: Sequence[int], tools: Sequence[Tool]) -> Parser:
             return RegionParser(form, self._prefix(form, prompt), self._template.tools(tools))
 
-        return ParserChoice(name, True, self._vocabulary, self._model.stop_ids, make)
+        return ParserChoice(form.form.name, True, self._vocabulary, self._model.stop_ids, make)
 
     def _held(self, renderer: Renderer, name: str) -> ParserChoice:
         def make(prompt: Sequence[int], tools: Sequence[Tool]) -> Parser:
@@ -135,7 +172,7 @@ class _Chooser:
     def _prefix(self, form: ResponseFormat, prompt: Sequence[int]) -> str:
         """What the prompt has written of the reply already: reasoning that a template opens, say."""
         end = prompt[-_PREFIX:]
-        text = b"".join(map(self._vocabulary.spelling, end)).decode("utf-8", "replace")
+        text = self._spelt(form, end)
         if form.anchor_in(text):
             return text  # the library cuts it off at the anchor
         # Else what follows the last structural token that is no marker of reasoning itself.
@@ -146,10 +183,14 @@ class _Chooser:
             if end[at] in self._encoder.structural_ids and not self._is_marker(end[at], markers)
         )
         start = next(starts, len(end))
-        opened = b"".join(map(self._vocabulary.spelling, end[start:])).decode("utf-8", "replace")
-        places = [place for marker in markers if (place := opened.find(marker)) >= 0]
+        opened = self._spelt(form, end[start:])
+        places = [place for marker in markers if (place := opened.find(form.marks.mark(marker))) >= 0]
         reply = opened[min(places) :] if places else ""
         return "" if form.reasoning_is_over(reply) else reply
+
+    def _spelt(self, form: ResponseFormat, ids: Sequence[int]) -> str:
+        detokeniser = Detokeniser(self._vocabulary)
+        return "".join(form.marks.read(number, detokeniser.feed(number)) for number in ids)
 
     def _is_marker(self, number: int, markers: Sequence[str]) -> bool:
         text = self._model.token_text(number)
@@ -164,8 +205,8 @@ class _Chooser:
         own = MODEL_RENDERER_MAP.get(self._model.name)
         return sorted(families, key=lambda family: family != own)
 
-    def _written_call(self) -> tuple[str, str] | None:
-        """A prompt, and what the template writes after it for an assistant that calls a tool."""
+    def _written_call(self) -> _Written | None:
+        """What the template writes for an assistant that calls a tool."""
         if not self._template.habits.tool_calls:
             return None
         user, tools = Message("user", "U"), self._template.tools(_TOOLS)
@@ -180,25 +221,46 @@ class _Chooser:
         for match in self._encoder.pattern.finditer(after):
             if match.start() < shared < match.end():
                 shared = match.start()
-        end = min((at for stop in self._stops if (at := after.find(stop, shared)) >= 0), default=len(after))
-        return after[:shared], after[shared:end]
+        ends = [(at, stop) for stop in self._stops if (at := after.find(stop, shared)) >= 0]
+        end, stop = min(ends, default=(len(after), ""))
+        return _Written(after[:shared], after[shared:end], stop)
 
-    def _reads_back(self, choice: ParserChoice, before: str, text: str) -> bool:
+    def _reads_back(self, choice: ParserChoice, written: _Written) -> bool:
         escape = self._encoder.escape()
-        parser = choice.make(self._encoder.encode(before, escape), _TOOLS)
+        parser = choice.make(self._encoder.encode(written.before, escape), _TOOLS)
         detokeniser, events = Detokeniser(self._vocabulary), []
-        for number in self._encoder.encode(text, escape):
+        for number in self._encoder.encode(written.text, escape):
             events += parser.feed(number, detokeniser.feed(number))
-        events += parser.finish(self._stops[0])
-        wanted = [Called(call.name, call.arguments) for call in _CALLING.tool_calls]
-        return [event for event in merged(events) if isinstance(event, Called)] == wanted
+        events += parser.finish(written.stop)
+        said = [event for event in merged(events) if isinstance(event, Called) or event.text.strip()]
+        return said == [Called(call.name, call.arguments) for call in _CALLING.tool_calls]
 
-    def _writes_the_same(self, renderer: Renderer, before: str, text: str) -> bool:
+    def _writes_the_same(self, renderer: Renderer, written: _Written) -> bool:
         """Whether the family renders a call as the template does; its other habits (dates) may differ."""
         messages = self._template.messages([Message("user", "U"), _CALLING])
         ids = renderer.render_ids(messages, tools=self._template.tools(_TOOLS))
         said = b"".join(map(self._vocabulary.spelling, ids)).decode("utf-8", "replace")
-        return text in said
+        return written.text in said
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An assistant's turn of one tool call, as a chat template writes it: prompt, turn, and the stop that ends it."""
+
+    before: str
+    text: str
+    stop: str
+
+
+def _has_calls(form: Format) -> bool:
+    return "tool_calls" in form.template["fields"]
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnknownParser(f"no response template in {path}: {error}") from error
 
 
 _TOOLS = (Tool("probe_tool", "d", {"type": "object", "properties": {"a": {"type": "string"}}}),)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,18 @@ from addons.habits import Habits
 from addons.model import ModelFiles
 from addons.prompts import Prompts
 from addons.replies import ReplyParser, UnknownParser, available, parser_for
-from tests.addons.kit import BASH, CHATML, call, chatml, said, strict, trl_model, trl_templates
+from tests.addons.kit import (
+    BASH,
+    CHATML,
+    byte_level,
+    call,
+    chatml,
+    model_files,
+    said,
+    strict,
+    trl_model,
+    trl_templates,
+)
 
 RESPONSE_TEMPLATE = {
     "defaults": {"role": "assistant"},
@@ -142,6 +154,18 @@ def test_broken_xml_calls_are_text(tmp_path: Path, broken: str) -> None:
 
 # Templates of published models that have tool calls, and what reads them.
 _EXPECTED = {
+    "deepseek_r1_distill": "deepseek-v3",
+    "deepseekv3": "deepseek-v3",
+    "gemma4": "gemma4",
+    "gemma4_v2": "gemma4",
+    "gemma4_v5": "gemma4",
+    "glm4moe": "glm",
+    "gptoss": "harmony",
+    "lfm2_v2": "lfm2",
+    "lfm2_2_5": "lfm2",
+    "lfm2_2_5_v2": "lfm2",
+    "llama3_1": "llama3",
+    "llama3_2": "llama3",
     "qwen2_5": "hermes",
     "qwen3": "hermes",
     "qwen3_instruct_2507": "hermes",
@@ -155,6 +179,8 @@ _EXPECTED = {
     "nemotron_3_ultra": "qwen-xml",
     "nemotron_3_5_lightning": "qwen-xml",
 }
+_ONE_CALL = ("llama3_1", "llama3_2", "gptoss")
+_NO_TEXT = (*_ONE_CALL, "gemma4", "gemma4_v2", "gemma4_v5", "deepseek_r1_distill")
 
 
 @pytest.mark.parametrize("name", sorted(_EXPECTED.keys() & trl_templates().keys()))
@@ -162,16 +188,20 @@ def test_published_templates(name: str, tmp_path: Path) -> None:
     """The parser that is chosen reads back what the template writes: text, reasoning, and two calls."""
     model = trl_model(tmp_path, name, trl_templates()[name])
     choice = parser_for(model)
-    assert choice.name == _EXPECTED[name]
+    assert (choice.name, choice.streams) == (_EXPECTED[name], True)
     prompts = Prompts(model)
     habits: Habits = prompts.probe().habits
-    calls = (call("bash", '{"command": "ls -la"}', 1), call("bash", '{"command": "pwd"}', 2))
-    meant = Message("assistant", "I look.", "Hm." if habits.reasoning else "", calls)
+    two = [call("bash", '{"command": "ls -la"}', 1), call("bash", '{"command": "pwd"}', 2)]
+    calls = tuple(two[:1] if name in _ONE_CALL else two)
+    text = "" if name in _NO_TEXT else "I look."
+    meant = Message("assistant", text, "Hm." if habits.reasoning else "", calls)
     user = Message("user", "hi")
     tools = prompts.template.tools((BASH,))
     before = prompts.template.render(prompts.template.messages([user]), tools)
     after = prompts.template.render(prompts.template.messages([user, meant]), tools, generation=False)
-    shared = next(n for n, (a, b) in enumerate(zip(before + "\0", after, strict=False)) if a != b)
+    shared = next(n for n, (a, b) in enumerate(zip(before + "\0", after + "\1", strict=False)) if a != b)
+    while shared and after[shared - 1] in "<|":  # a token is not cut in two
+        shared -= 1
     prompt = prompts.first(Conversation((user,), (BASH,))) if before == after[:shared] else None
     if prompt is None:  # the generation prompt opens reasoning, or closes it
         prompt = model.tokenizer.encode(after[:shared], add_special_tokens=False)
@@ -181,14 +211,89 @@ def test_published_templates(name: str, tmp_path: Path) -> None:
     got = parsed.message
     assert (got.content.strip(), got.reasoning) == (meant.content, meant.reasoning)
     assert [(c.name, c.arguments) for c in got.tool_calls] == [(c.name, c.arguments) for c in calls]
+    assert not parsed.malformed
+
+
+SAYS_HOW = """\
+{%- if tools %}{{- '<|im_start|>system\\nFor each call return JSON within XML tags:\\n<tool_call>\\n' }}
+{{- '{"name": <function-name>, "arguments": <args-json-object>}\\n</tool_call><|im_end|>\\n' }}{%- endif %}
+{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+PLAIN = """\
+{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+
+
+def test_a_template_that_writes_no_calls_may_tell_how(tmp_path: Path) -> None:
+    """SmolLM3's, say: the model is told the format, and its calls are never shown again."""
+    assert parser_for(chatml(tmp_path, template=SAYS_HOW)).name == "hermes"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parser"),
+    [
+        (("<|tool_call_start|>", "<|tool_call_end|>"), "lfm2"),
+        (("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"), "kimi-k2"),
+        (("[TOOL_CALLS]", "[ARGS]"), "mistral"),
+    ],
+)
+def test_tokens_that_one_format_has(tokens: tuple[str, ...], parser: str, tmp_path: Path) -> None:
+    """LFM2's and Kimi K2's first templates write no calls, but their vocabularies have the delimiters."""
+    model = model_files(tmp_path / "a", byte_level(("<|im_start|>", "<|im_end|>", *tokens)), PLAIN, "<|im_end|>")
+    assert parser_for(model).name == parser
+    without = model_files(tmp_path / "b", byte_level(("<|im_start|>", "<|im_end|>")), PLAIN, "<|im_end|>")
+    with pytest.raises(UnknownParser, match="shows no tool calls"):
+        parser_for(without)
+
+
+def test_a_response_template_of_your_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    fields = {**RESPONSE_TEMPLATE["fields"], "reasoning_content": {"open": "<mull>", "close": "</mull>"}}  # type: ignore[dict-item]
+    file.write_text(json.dumps({"start_anchor": "<|im_start|>assistant\n", "fields": fields}))
+    model = chatml(tmp_path / "model")
+    message = read(model, '<mull>Hm.</mull>ok <tool_call>{"name": "bash", "arguments": {}}</tool_call>', str(file))
+    assert (message.content, message.reasoning, message.tool_calls[0].name) == ("ok ", "Hm.", "bash")
+    with pytest.raises(UnknownParser, match=r"no response template in .*other\.json"):
+        parser_for(model, str(tmp_path / "other.json"))
+    file.write_text('{"fields": {"content": {}}}')
+    with pytest.raises(UnknownParser, match=r"mine\.json: response_template must define 'start_anchor'"):
+        parser_for(model, str(file))
+
+
+MINIMAX = """\
+{{- ']~!b[]~b]system\\nYou are a helpful assistant. Your name is MiniMax-M2 and is built by MiniMax.[e~[\\n' }}
+{%- for m in messages %}{{- ']~b]' + ('ai' if m.role == 'assistant' else m.role) + '\\n' + m.content }}
+{%- for c in m.tool_calls or [] %}{{- '\\n<minimax:tool_call>\\n<invoke name="' + c.function.name + '">\\n' }}
+{%- for k, v in c.function.arguments.items() %}
+{{- '<parameter name="' + k + '">' + v + '</parameter>\\n' }}{%- endfor %}
+{{- '</invoke>\\n</minimax:tool_call>' }}{%- endfor %}{{- '[e~[\\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- ']~b]ai\\n' }}{%- endif %}
+"""
+
+
+def test_a_family_of_renderers_is_found_by_what_it_writes(tmp_path: Path) -> None:
+    special = ("]~!b[", "]~b]", "[e~[", "<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>")
+    model = model_files(tmp_path, byte_level(special), MINIMAX, "[e~[")
+    choice = parser_for(model)
+    assert (choice.name, choice.streams) == ("renderers:minimax-m2", False)
+    written = (
+        'I look.\n<minimax:tool_call>\n<invoke name="bash">\n<parameter name="command">ls</parameter>\n</invoke>\n'
+        "</minimax:tool_call>[e~["
+    )
+    reply = ReplyParser(choice, model.tokenizer.encode("]~b]user\nhi[e~[\n]~b]ai\n"), (BASH,))
+    assert reply.feed(model.tokenizer.encode(written, add_special_tokens=False)) == []
+    deltas, parsed = reply.finish("stop")
+    assert said(deltas) == parsed.message
+    assert parsed.message.content == "I look."
+    assert [(c.name, c.arguments) for c in parsed.message.tool_calls] == [("bash", '{"command": "ls"}')]
 
 
 @pytest.mark.skipif("deepseekv3" not in trl_templates(), reason="TRL is not installed")
-def test_a_family_of_renderers_is_found_by_what_it_writes(tmp_path: Path) -> None:
+def test_a_family_of_renderers_by_name(tmp_path: Path) -> None:
     model = trl_model(tmp_path, "deepseekv3", trl_templates()["deepseekv3"])
-    choice = parser_for(model)
-    assert choice.name.startswith("renderers:deepseek")
-    assert not choice.streams
+    choice = parser_for(model, "renderers:deepseek-v3")
     written = (
         "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>bash\n"
         '```json\n{"command": "ls"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>'
