@@ -7,6 +7,7 @@ given bytes.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,37 @@ from tests.conftest import Rig, rigged
 from tests.scripted_engine import Script, ScriptedEngine
 
 END = "<|im_end|>"
+TOKEN = "t"
+"""What the interceptor and the gateway share: who sends it may name a provider's host."""
+_session = itertools.count()
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came of one call. `prompt` is the text of its prompt, `sent` what the engine was sent, {} if nothing."""
+
+    response: httpx.Response
+    session: str
+    turns: list[Turn]
+    prompt: str
+    sent: dict[str, Any]
+
+    @property
+    def turn(self) -> Turn:
+        """The one turn it made."""
+        assert self.response.status_code == 200, self.response.text
+        return self.turns[-1]
+
+    @property
+    def said(self) -> Any:
+        """The body of the reply."""
+        return self.response.json()
+
+    def refused(self, status: int = 400) -> str:
+        """The message of the error that it must be."""
+        assert self.response.status_code == status, self.response.text
+        message: str = self.said["error"]["message"]
+        return message
 
 
 @dataclass
@@ -82,6 +114,27 @@ class Served:
         """One request."""
         return self.http.post(path, json=body, headers={"session-id": session, **headers})
 
+    def call(
+        self, path: str, body: Any, says: str = "ok", *, session: str | None = None, host: str | None = None,
+        **script: Any,
+    ) -> Answered:  # fmt: skip
+        """One model call, at `host` or at the one that the path tells; the model says `says`."""
+        session = session or f"call{next(_session)}"
+        self.say(self.spell(says), **script)
+        before = len(self.engine.requests)
+        headers = {} if host is None else {"x-harnesstap-token": TOKEN, "x-harnesstap-host": host}
+        response = self.post(path, body, session, **headers)
+        turns = self.turns(session)
+        sent = self.engine.requests[before] if len(self.engine.requests) > before else {}
+        if not sent:
+            self.engine.scripts.pop()
+        prompt = self.model.tokenizer.decode(sent["prompt"]) if sent else ""
+        return Answered(response, session, turns, str(prompt), sent)
+
+    def get(self, path: str, host: str) -> httpx.Response:
+        """One request of a provider's host that is no model call."""
+        return self.http.get(path, headers={"x-harnesstap-token": TOKEN, "x-harnesstap-host": host})
+
     def turns(self, session: str) -> list[Turn]:
         """The turns of a session, by the name its caller gave it, in order."""
         found = self.reader.sessions(prefix=f"session-id.{session}.")
@@ -98,7 +151,7 @@ def serving(folder: Path, **config: Any) -> Iterator[Served]:
     stop = asyncio.Event()
 
     async def main() -> None:
-        async with rigged(model, folder, ScriptedEngine(model), **config) as rig:
+        async with rigged(model, folder, ScriptedEngine(model), token=TOKEN, **config) as rig:
             up.append(rig)
             ready.set()
             await stop.wait()
