@@ -8,6 +8,7 @@ from trainer.commands.dpo import dpo
 from trainer.commands.grpo import grpo
 from trainer.commands.install import install
 from trainer.commands.push import push
+from trainer.commands.rebuild import rebuild
 from trainer.commands.rollout import rollout
 from trainer.commands.serve import serve
 from trainer.commands.sft import sft
@@ -36,6 +37,7 @@ app.command()(grpo)
 app.command()(push)
 app.command()(sft)
 app.command()(dpo)
+app.command()(rebuild)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 from replay.groups import Group
 from replay.reader import Reader
 from replay.records import NewBatch, NewBatchRow
-from replay.schema import Session
+from replay.schema import Session, Turn
 from trainer import batches
 from trainer.advantages import Credit, Scale, Scored, credit
 from trainer.batches import Credited
@@ -54,27 +54,27 @@ class Selection:
 
 
 def turn_tokens(reader: Reader, session: Session) -> list[TurnTokens]:
-    """The turns of `session` that have ended, with their ids and logprobs."""
-    found = []
-    for turn in reader.turns(session):
-        sampled, logprobs = reader.sampled(turn)
-        prompt = reader.prompt_ids(turn)
-        found.append(
-            TurnTokens(
-                id=turn.id,
-                session=session.id,
-                parent=turn.parent_id,
-                purpose=turn.purpose,
-                status=turn.status,
-                untrainable=turn.untrainable,
-                suffix=np.array(prompt[len(prompt) - turn.suffix_length :], dtype=np.int32),
-                sampled=np.array(sampled, dtype=np.int32),
-                logprobs=np.array(logprobs, dtype=np.float32),
-                sampling=turn.sampling_sent,
-                weight_version=turn.weight_version,
-            )
-        )
-    return found
+    """The turns of `session`, with their ids and logprobs."""
+    return [tokens_of(reader, turn) for turn in reader.turns(session)]
+
+
+def tokens_of(reader: Reader, turn: Turn) -> TurnTokens:
+    """One turn with its ids and logprobs."""
+    sampled, logprobs = reader.sampled(turn)
+    prompt = reader.prompt_ids(turn)
+    return TurnTokens(
+        id=turn.id,
+        session=turn.session_id,
+        parent=turn.parent_id,
+        purpose=turn.purpose,
+        status=turn.status,
+        untrainable=turn.untrainable,
+        suffix=np.array(prompt[len(prompt) - turn.suffix_length :], dtype=np.int32),
+        sampled=np.array(sampled, dtype=np.int32),
+        logprobs=np.array(logprobs, dtype=np.float32),
+        sampling=turn.sampling_sent,
+        weight_version=turn.weight_version,
+    )
 
 
 def select(reader: Reader, groups: Sequence[Group], choice: Choice) -> Selection:
@@ -130,6 +130,7 @@ def batch_record(
             if turns:
                 stored.append(NewBatchRow(turn_id=turns[-1].id, advantage=0.0, info={"skipped": reason}))
     how = {
+        "method": "grpo",
         "groups": [group.name for group in selection.groups],
         "scale": choice.scale,
         "purposes": list(choice.purposes),

@@ -114,7 +114,7 @@ def rows_of(
         elif len(turn.sampled):
             trainable.add(turn.id)
     for path in sequences.paths({turn.id: turn.parent for turn in known.values()}, trainable):
-        row = _row([known[turn] for turn in path.turns], path.trained)
+        row = row_of([known[turn] for turn in path.turns], path.trained)
         cut = _cut(row, max_tokens)
         if cut is not None:
             kept.rows.append(cut)
@@ -124,7 +124,8 @@ def rows_of(
     return kept
 
 
-def _row(path: Sequence[TurnTokens], mine: Collection[int]) -> Row:
+def row_of(path: Sequence[TurnTokens], mine: Collection[int]) -> Row:
+    """The row of a path from its root, which trains the turns `mine`."""
     spans: list[Span] = []
     position = 0
     for turn in path:

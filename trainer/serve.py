@@ -60,6 +60,7 @@ def command(options: ServeOptions, *, cpu: bool) -> list[str]:
     argv += ["--host", "127.0.0.1", "--port", str(options.port)]
     argv += ["--logprobs-mode", "processed_logprobs"]
     argv += ["--override-generation-config", json.dumps(FULL_DISTRIBUTION)]
+    argv += ["--enable-scale-out"]  # the routes that take images beside token ids
     argv += ["--disable-uvicorn-access-log"]
     if options.served_name is not None:
         argv += ["--served-model-name", options.served_name]

@@ -1,11 +1,15 @@
 """A training run: groups from the record, an update, an export, a push, and a directory that survives a restart.
 
 DIRECTORY/
-    state.json          weight version, steps done, which files are current
+    state.json          weight version, which files are current, the batch that made it
     weights/7/          the policy after the update that made version 7, ready for vLLM
     optimizer/7.pt      the optimizer's moments after the same update
     adapter/7/          with LoRA, the adapters alone
     metrics.jsonl       one line a step
+
+A step is on disk (weights, moments, then state.json, which names them) before it is in the record and before it is
+pushed. Killed before that, it never happened, and the same groups give the same step again; killed after it, the next
+run records and pushes what is missing first.
 """
 
 from __future__ import annotations
@@ -16,16 +20,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from replay.batches import batch_of
 from replay.reader import Reader
+from replay.records import NewBatch
+from replay.store import Store
 from replay.writer import Recorder
 from trainer.advantages import NothingToTrain
 from trainer.batches import Credited
 from trainer.export import export
 from trainer.grpo import Learner, Settings, StepMetrics
-from trainer.policy import find_checkpoint, load_policy, token_logprobs
+from trainer.policy import find_checkpoint, load_policy, text_prompts, token_logprobs
 from trainer.push import BF16_TOLERANCE, FP32_TOLERANCE, Pushed, WeightServer, next_version, push
+from trainer.rebuild import digest
+from trainer.run_state import RunState
 from trainer.selection import Choice, Selection, batch_record, explain_nothing, select, up_to
 
 PROBES = 3
@@ -54,6 +62,8 @@ class TrainingRun:
     learner: Learner
     version: int
     weights: Path | None
+    unsettled: NewBatch | None = None
+    """The batch of the last step, until it is known to be in the record."""
 
     @classmethod
     def open(cls, directory: Path, model: str, settings: Settings) -> TrainingRun:
@@ -61,27 +71,54 @@ class TrainingRun:
 
         Raises FileNotFoundError when the model is missing, ValueError when the run there began from another model.
         """
-        state = _read_state(directory)
+        state = RunState.read(directory)
         source = find_checkpoint(model)
         if state is None:
             learner = Learner(load_policy(source), settings)
             return cls(directory=directory, model=source, learner=learner, version=0, weights=None)
-        if state["model"] != str(source):
+        if state.model != str(source):
             raise ValueError(
-                f"the run in {directory} began from {state['model']}, not {source}: name another directory with --out"
+                f"the run in {directory} began from {state.model}, not {source}: name another directory with --out"
             )
-        weights = directory / state["weights"]
-        adapter = state["adapter"]
-        if (adapter is None) != (settings.lora is None):
-            kind = "all weights" if adapter is None else "adapters"
+        if (state.adapter is None) != (settings.lora is None):
+            kind = "all weights" if state.adapter is None else "adapters"
             raise ValueError(f"the run in {directory} trains {kind}: go on like that, or name another directory")
-        policy = load_policy(weights if adapter is None else source)
-        if settings.lora is not None:
-            policy.adapt(settings.lora, directory / adapter)
+        weights = directory.resolve() / state.weights
+        policy = load_policy(weights if state.adapter is None else source)
+        if settings.lora is not None and state.adapter is not None:
+            policy.adapt(settings.lora, directory / state.adapter)
         learner = Learner(policy, settings)
-        learner.load_optimizer(directory / state["optimizer"])
-        version = int(state["version"])
-        return cls(directory=directory, model=source, learner=learner, version=version, weights=weights)
+        learner.load_optimizer(directory / state.optimizer)
+        return cls(
+            directory=directory,
+            model=source,
+            learner=learner,
+            version=state.version,
+            weights=weights,
+            unsettled=state.batch,
+        )
+
+    def settle(self, store: Store, recorder: Recorder) -> None:
+        """Record the last step's batch, should it have been lost: its groups must not be trained on twice."""
+        last = self.unsettled
+        if last is not None and batch_of(store, str(last.checkpoint), last.created_at) is None:
+            recorder.record_batch(last).result()
+        self.unsettled = None
+
+    def catch_up(self, server: WeightServer) -> Pushed | None:
+        """Push the last step's weights where `server` serves an older version: that push never came through."""
+        served = server.version()
+        known = int(served) if served.isdecimal() else 0
+        if self.weights is None or (served != "default" and not served.isdecimal()) or known >= self.version:
+            return None
+        prompts = text_prompts(self.learner.policy.tokenizer)
+        return push(
+            server, self.weights, str(self.version), prompts=prompts, score=self.score, tolerance=self._tolerance
+        )
+
+    @property
+    def _tolerance(self) -> float:
+        return BF16_TOLERANCE if self.learner.bf16 else FP32_TOLERANCE
 
     def step(
         self,
@@ -103,6 +140,7 @@ class TrainingRun:
 
         Raises NothingToTrain; push.PushError and push.PushMismatch after the step itself is safe.
         """
+        self.settle(reader.store, recorder)
         served = None if server is None else server.version()
         version = next_version("default" if served is None else served, at_least=self.version)
         fresh = self._fresh(int(version) - 1, max_lag)
@@ -114,21 +152,29 @@ class TrainingRun:
             f"training on {sum(item.row.trained for item in selection.rows):,} tokens of {len(selection.rows)} "
             f"sequences from {selection.credit.groups_used} groups"
         )
+        before = self.weights
         metrics = self.learner.step(selection.rows)
         policy = self.learner.policy
         weights = export(policy, self.directory / "weights" / version, version=version)
-        fallback, self.weights, self.version = self.weights, weights, int(version)
-        self._save(weights)
+        self.weights, self.version = weights, int(version)
         stored = batch_record(
             reader,
             selection,
             choice=choice,
-            query={"min_size": min_size, "max_groups": max_groups, "max_lag": max_lag},
+            query={
+                "min_size": min_size,
+                "max_groups": max_groups,
+                "max_lag": max_lag,
+                "digest": digest(selection.rows),
+                "settings": asdict(self.learner.settings),
+                "trained_from": str(before if before is not None else self.model),
+            },
             seed=self.learner.settings.seed,
             weight_version=served or str(int(version) - 1),
             checkpoint=str(weights),
             stats=asdict(metrics),
         )
+        self._save(weights, stored)
         batch_id = recorder.record_batch(stored).result()
         self._log(metrics, selection, batch_id)
         pushed = None
@@ -140,8 +186,8 @@ class TrainingRun:
                 version,
                 prompts=probe_prompts(selection.rows),
                 score=self.score,
-                tolerance=tolerance or (BF16_TOLERANCE if self.learner.bf16 else FP32_TOLERANCE),
-                fallback=fallback,
+                tolerance=tolerance or self._tolerance,
+                fallback=before,
             )
         self._prune()
         return StepReport(
@@ -164,23 +210,21 @@ class TrainingRun:
         fresh = [str(version) for version in range(max(0, current - max_lag), current + 1)]
         return [*fresh, "default"] if "0" in fresh else fresh
 
-    def _save(self, weights: Path) -> None:
+    def _save(self, weights: Path, batch: NewBatch) -> None:
         moments = self.directory / "optimizer" / f"{self.version}.pt"
         moments.parent.mkdir(parents=True, exist_ok=True)
         self.learner.save_optimizer(moments)
         adapter = self.directory / "adapter" / str(self.version) if self.learner.policy.adapted else None
         if adapter is not None:
             self.learner.policy.model.save_pretrained(str(adapter))
-        state = {
-            "version": self.version,
-            "model": str(self.model),
-            "weights": str(weights.relative_to(self.directory.resolve())),
-            "optimizer": str(moments.relative_to(self.directory)),
-            "adapter": None if adapter is None else str(adapter.relative_to(self.directory)),
-        }
-        partial = self.directory / "state.json.partial"
-        partial.write_text(json.dumps(state, indent=2) + "\n")
-        partial.replace(self.directory / "state.json")
+        RunState(
+            version=self.version,
+            model=str(self.model),
+            weights=str(weights.relative_to(self.directory.resolve())),
+            optimizer=str(moments.relative_to(self.directory)),
+            adapter=None if adapter is None else str(adapter.relative_to(self.directory)),
+            batch=batch,
+        ).write(self.directory)
 
     def _log(self, metrics: StepMetrics, selection: Selection, batch_id: int) -> None:
         line = {
@@ -204,8 +248,8 @@ class TrainingRun:
             if path.name.isdecimal() and int(path.name) <= self.version - _KEPT:
                 shutil.rmtree(path)
         for path in (self.directory / "optimizer").iterdir():
-            if path.stem.isdecimal() and int(path.stem) < self.version:
-                path.unlink()
+            if path.stem.isdecimal() and int(path.stem) < self.version - 1:
+                path.unlink()  # twice the size of the weights: the one before is kept, so that a step can be redone
 
 
 def probe_prompts(rows: Sequence[Credited]) -> list[list[int]]:
@@ -219,11 +263,3 @@ def probe_prompts(rows: Sequence[Credited]) -> list[list[int]]:
         first = int(item.row.mask.argmax())
         prompts[tuple(item.row.ids[: min(first, longest)].tolist())] = None
     return [list(p) for p in sorted(prompts, key=lambda p: (len(p) < shortest, len(p)))[:PROBES]]
-
-
-def _read_state(directory: Path) -> dict[str, Any] | None:
-    path = directory / "state.json"
-    if not path.is_file():
-        return None
-    state: dict[str, Any] = json.loads(path.read_text())
-    return state

@@ -12,8 +12,11 @@ import httpx
 import pytest
 import torch
 from safetensors.torch import load_file
+from sqlalchemy import update
 
+from replay.batches import load_batch
 from replay.reader import Reader
+from replay.schema import Turn
 from replay.store import Store
 from replay.writer import Recorder
 from tests.trainer.conftest import make_checkpoint
@@ -22,6 +25,7 @@ from trainer.advantages import NothingToTrain
 from trainer.grpo import Settings
 from trainer.policy import load_policy, token_logprobs
 from trainer.push import PushError, WeightServer
+from trainer.rebuild import Changed, digest, rebuild, step_again
 from trainer.selection import Choice
 from trainer.training import TrainingRun, probe_prompts
 
@@ -163,7 +167,7 @@ def test_old_exports_are_pruned(tmp_path: Path, store: Store) -> None:
             server.roll_out(recorder, f"g{step}", [1.0, 0.0])
             training.step(Reader(store), recorder, choice=Choice())
     assert sorted(p.name for p in (tmp_path / "out" / "weights").iterdir()) == ["3", "4", "5"]
-    assert sorted(p.name for p in (tmp_path / "out" / "optimizer").iterdir()) == ["5.pt"]
+    assert sorted(p.name for p in (tmp_path / "out" / "optimizer").iterdir()) == ["4.pt", "5.pt"]
 
 
 def test_refusals(tmp_path: Path, store: Store, checkpoint: Path) -> None:
@@ -203,3 +207,54 @@ def test_probe_prompts_are_real_and_long_enough() -> None:
     lengths = [len(p) for p in probe_prompts([item(5), item(200), item(200), item(5000), item(150), item(7)])]
     assert lengths == [150, 200, 2048]
     assert [len(p) for p in probe_prompts([item(5)])] == [5]
+
+
+def test_a_step_is_rebuilt_to_the_bit(tmp_path: Path, store: Store) -> None:
+    model = make_checkpoint(tmp_path / "model", layers=1)
+    server = ModelServer(model)
+    reader = Reader(store)
+    with Recorder(store) as recorder:
+        training = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
+        reports = []
+        for step in range(3):
+            server.roll_out(recorder, f"g{step}", [1.0, 0.0, 0.0])
+            reports.append(training.step(reader, recorder, choice=Choice(balance_sessions=step == 1)))
+        for report in reports:
+            rows = rebuild(reader, load_batch(store, report.batch_id))
+            assert digest(rows) == digest(report.selection.rows)
+        last = load_batch(store, reports[-1].batch_id)
+        assert step_again(rebuild(reader, last), last, tmp_path / "out") == []
+        first = load_batch(store, reports[0].batch_id)
+        assert step_again(rebuild(reader, first), first, tmp_path / "out") == [], "from fresh moments"
+        second = load_batch(store, reports[1].batch_id)
+        with pytest.raises(FileNotFoundError, match=r"optimizer/1\.pt is gone"):
+            step_again(rebuild(reader, second), second, tmp_path / "out")
+        with store.engine.begin() as connection:
+            connection.execute(update(Turn).where(Turn.session_id == 1).values(logprobs=[-9.0] * 5))
+        with pytest.raises(Changed, match="are not those that were trained"):
+            rebuild(Reader(store), first)
+        with pytest.raises(LookupError, match="no batch 9; the last is 3"):
+            load_batch(store, 9)
+
+
+def test_killed_between_the_step_and_the_record(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is on disk, the batch is not in the record, nothing was pushed: the next run makes up for it."""
+    model = make_checkpoint(tmp_path / "model", layers=1)
+    server = ModelServer(model)
+    reader = Reader(store)
+    with Recorder(store) as recorder:
+        server.roll_out(recorder, "g", [1.0, 0.0])
+        training = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
+        with monkeypatch.context() as patch:
+            patch.setattr(Recorder, "record_batch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                training.step(reader, recorder, choice=Choice(), server=server.client())
+        assert [group.name for group in reader.groups()] == ["g"]
+        again = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
+        assert again.catch_up(server.client()) is not None
+        assert server.version == "1"
+        assert again.catch_up(server.client()) is None
+        with pytest.raises(NothingToTrain):
+            again.step(reader, recorder, choice=Choice(), server=server.client())
+        assert reader.groups() == [], "not trained on twice"
+        assert load_batch(store, 1).batch.checkpoint == str(again.weights)

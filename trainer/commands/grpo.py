@@ -34,6 +34,7 @@ def grpo(
     purposes: Annotated[list[str] | None, typer.Option("--purpose", help="Turns to train. Default: main.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Cut rows after the last turn within this length.")] = None,
     token_budget: Annotated[int, typer.Option(help="Tokens of a micro-batch, padding included.")] = 8192,
+    lora_rank: Annotated[int | None, typer.Option(min=1, help="Train LoRA adapters; pushed merged in.")] = None,
     checkpointing: Annotated[bool, typer.Option(help="Recompute activations: half the memory, 30 % slower.")] = True,
     push: Annotated[bool, typer.Option(help="Push the weights into the running vLLM and verify them.")] = True,
     seed: Annotated[int, typer.Option(help="Of torch.")] = 0,
@@ -52,6 +53,7 @@ def grpo(
         server = stack.enter_context(WeightServer(engine)) if push else None
         if server is not None:
             server.version()  # before minutes of training, not after
+        from trainer.adapters import Lora
         from trainer.display import step_table
         from trainer.grpo import Settings
         from trainer.selection import Choice
@@ -63,6 +65,7 @@ def grpo(
             token_budget=token_budget,
             gradient_checkpointing=checkpointing,
             seed=seed,
+            lora=None if lora_rank is None else Lora(rank=lora_rank),
         )
         choice = Choice(
             scale=scale,
@@ -72,6 +75,10 @@ def grpo(
         )
         quiet_libraries()
         training = TrainingRun.open(out, model, settings)
+        if server is not None and (late := training.catch_up(server)) is not None:
+            console.print(
+                f"weights {late.version}, which were never pushed, are served now: equal within {late.gap:.2g}"
+            )
         for done in range(steps):
             try:
                 report = training.step(
