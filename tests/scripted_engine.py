@@ -26,6 +26,8 @@ class Script:
     stop_reason: str | int | None = None
     status: int = 200
     """Another status answers an error instead."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of that error."""
     before: Callable[[int], Awaitable[None]] | None = None
     """Awaited before piece i is sent."""
     die_after: int | None = None
@@ -72,6 +74,7 @@ class ScriptedEngine:
         app.router.add_get("/weight_info", self._weights)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/v1/completions", self._complete)
+        self.add_routes(app)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -83,6 +86,9 @@ class ScriptedEngine:
         finally:
             await runner.cleanup()
 
+    def add_routes(self, app: web.Application) -> None:
+        """More routes, of a kind of server that has them."""
+
     async def _models(self, _: web.Request) -> web.Response:
         card = {"id": self.name, "root": str(self.model.path), "parent": None, "max_model_len": self.window}
         return web.json_response({"object": "list", "data": [card]})
@@ -91,7 +97,11 @@ class ScriptedEngine:
         return web.json_response({"weight_version": self.weight_version})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
-        return web.json_response({"tokens": self.encode((await request.json())["prompt"])})
+        body = await request.json()
+        if "prompt" in body:
+            return web.json_response({"tokens": self.encode(body["prompt"])})
+        said = self.model.tokenizer.apply_chat_template(body["messages"], add_generation_prompt=True, tokenize=False)
+        return web.json_response({"tokens": self.encode(str(said))})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = orjson.loads(await request.read())
@@ -105,7 +115,7 @@ class ScriptedEngine:
         script = self.scripts.pop(0)
         if script.status != 200:
             error = {"error": {"message": "scripted refusal", "code": script.status}}
-            return web.json_response(error, status=script.status)
+            return web.json_response(error, status=script.status, headers=script.headers)
         if script.garbage is not None:
             data = b"data: " + script.garbage + b"\n\n" if body["stream"] else script.garbage
             return web.Response(body=data, content_type="text/event-stream")
