@@ -30,10 +30,11 @@ from trainer import processes, serve
 from trainer.advantages import NothingToTrain
 from trainer.commands.common import CORES, plain_errors, quiet_libraries
 from trainer.display import RolloutView, before_and_after, outcome_line, sessions_table, step_table
+from trainer.plan import Outcome, Plan, Runner
 from trainer.policy import find_checkpoint
 from trainer.processes import ProcessFailed
 from trainer.push import WeightServer
-from trainer.rollout import Outcome, Plan, rollout
+from trainer.rollout import rollout
 from trainer.serve import ServeOptions
 from trainer.tasks import load_tasks
 
@@ -132,8 +133,7 @@ class Demo:
         plan = Plan(
             run=run,
             tasks=tuple(load_tasks(self.tasks)),
-            harness=harnesses.get(HARNESS),
-            program=program,
+            runners=(Runner(harnesses.get(HARNESS), program),),
             group_size=self.group_size,
             concurrency=self.concurrency,
             proxy_host="127.0.0.1",

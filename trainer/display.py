@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replay.reader import Reader
-from trainer.rollout import Attempt, Outcome, Stage
+from trainer.plan import Attempt, Outcome, Stage
 
 if TYPE_CHECKING:  # torch comes with it
     from trainer.training import StepReport

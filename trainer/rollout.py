@@ -7,110 +7,30 @@ started. What the model did is recorded by the proxy; here the session is opened
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from certs.environment import harness_environment, proxy_url
-from certs.harnesses import Harness, environment
-from certs.keys import is_session_name, session_key
+from certs.harnesses import environment
+from certs.harnesses.launch import leftovers
+from certs.keys import session_key
+from replay.groups import Group
 from replay.reader import Reader
-from replay.records import NewSession
-from replay.schema import Session
+from replay.records import NewSession, SessionStatus
+from replay.rewards import again
 from replay.store import Store
 from replay.writer import Recorder
 from trainer import processes
-from trainer.tasks import Score, Task, TaskError, prepare, verify
+from trainer.plan import Attempt, Outcome, Plan, Progress, attempts
+from trainer.tasks import Score, TaskError, prepare, verify
 
-Stage = Literal["waiting", "running", "done", "failed", "skipped"]
 VERIFY_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to roll out, and through which proxy.
-
-    `run` names this set of rollouts; run again under the same name, it does what is missing. `directory` takes logs
-    and workspaces. `timeout` is for one harness process, in seconds. `bundle` is the CA bundle the harness is to trust,
-    `home` the product's folder with the secret that keys come from.
-    """
-
-    run: str
-    tasks: tuple[Task, ...]
-    harness: Harness
-    program: Path
-    group_size: int
-    concurrency: int
-    proxy_host: str
-    proxy_port: int
-    home: Path
-    bundle: Path
-    directory: Path
-    timeout: float = 300.0
-    keep_workspaces: bool = False
-
-    def __post_init__(self) -> None:
-        if self.group_size < 1 or self.concurrency < 1:
-            raise ValueError(f"group size {self.group_size} and concurrency {self.concurrency} must be at least 1")
-        if "." in self.run:
-            raise ValueError(f"the name of a run has no dots, since they part the names of its sessions: {self.run!r}")
-        if not self.tasks:
-            raise ValueError("no tasks to roll out")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One session to run: the `index`-th of its task's group."""
-
-    name: str
-    group: str
-    task: Task
-    index: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How an attempt ended. `reward` None: nobody can tell. `exit` None: it ran out of time, or was never started."""
-
-    attempt: Attempt
-    stage: Stage
-    reward: float | None
-    exit: int | None
-    seconds: float
-    note: str = ""
-
-
-Progress = Callable[[Attempt, Stage, Outcome | None], None]
-
-
-def attempts(plan: Plan, existing: Iterable[Session]) -> tuple[list[Attempt], list[Session]]:
-    """What is left to run of `plan`, and the sessions an earlier, killed run left open.
-
-    A name is never used twice for calls: the turns of two runs would mix. Where an attempt was begun and never ended,
-    it is made again under a new name.
-    """
-    known = {session.name: session for session in existing}
-    left: list[Attempt] = []
-    abandoned: list[Session] = []
-    for task in plan.tasks:
-        group = f"{plan.run}/{task.name}/{plan.harness.name}"
-        for index in range(plan.group_size):
-            base = f"{plan.run}.{task.name}.{plan.harness.name}.{index}"
-            if not is_session_name(f"{base}.99"):
-                raise ValueError(f"{base!r} cannot name a session: choose another --run or shorter task names")
-            name, again = base, 1
-            while name in known and known[name].status == "open":
-                abandoned.append(known[name])
-                again += 1
-                name = f"{base}.{again}"
-            # A failed attempt counts as made: what broke it would break it again, and its group knows of it.
-            if name not in known:
-                left.append(Attempt(name=name, group=group, task=task, index=index))
-    return left, abandoned
 
 
 async def rollout(plan: Plan, store: Store, *, progress: Progress = lambda *_: None) -> list[Outcome]:
@@ -131,11 +51,14 @@ async def rollout(plan: Plan, store: Store, *, progress: Progress = lambda *_: N
         for attempt in left:
             progress(attempt, "waiting", None)
         gate = asyncio.Semaphore(plan.concurrency)
+        running_of = Counter(attempt.group for attempt in left)
 
         async def run(attempt: Attempt) -> Outcome:
             async with gate:
                 progress(attempt, "running", None)
-                outcome = await _attempt(plan, attempt, recorder, store)
+                outcome = await _attempt(plan, attempt, store)
+            running_of[attempt.group] -= 1
+            await _record(plan, outcome, recorder, reader, last=running_of[attempt.group] == 0)
             progress(attempt, outcome.stage, outcome)
             return outcome
 
@@ -147,15 +70,15 @@ async def rollout(plan: Plan, store: Store, *, progress: Progress = lambda *_: N
 def _new_session(plan: Plan, attempt: Attempt) -> NewSession:
     return NewSession(
         name=attempt.name,
-        harness=plan.harness.name,
-        harness_version=plan.harness.version,
+        harness=attempt.runner.harness.name,
+        harness_version=attempt.runner.harness.version,
         task=attempt.task.name,
         group=attempt.group,
-        metadata={"run": plan.run, "index": attempt.index},
+        metadata={"run": plan.run, "index": attempt.index, **plan.budget.metadata()},
     )
 
 
-async def _attempt(plan: Plan, attempt: Attempt, recorder: Recorder, store: Store) -> Outcome:
+async def _attempt(plan: Plan, attempt: Attempt, store: Store) -> Outcome:
     began = time.monotonic()
     directory = (plan.directory / attempt.name).absolute()
     workspace = directory / "workspace"
@@ -181,27 +104,51 @@ async def _attempt(plan: Plan, attempt: Attempt, recorder: Recorder, store: Stor
         if not plan.keep_workspaces:
             for leftover in (workspace, directory / "home"):
                 await asyncio.to_thread(shutil.rmtree, leftover, True)
-    stage: Literal["done", "failed"] = "failed" if score.reward is None else "done"
-    seconds = time.monotonic() - began
-    ended = {"exit": status, "seconds": round(seconds, 3), "note": note, "log": str(directory / "harness.log")}
-    recorder.open_session(NewSession(name=attempt.name, metadata=ended))
-    await asyncio.wrap_future(recorder.score(attempt.name, score.reward, dict(score.parts), stage))
-    return Outcome(attempt=attempt, stage=stage, reward=score.reward, exit=status, seconds=seconds, note=note)
+    return Outcome(
+        attempt=attempt,
+        stage="failed" if score.reward is None else "done",
+        reward=score.reward,
+        parts=score.parts,
+        exit=status,
+        seconds=time.monotonic() - began,
+        note=note,
+        log=directory / "harness.log",
+    )
+
+
+async def _record(plan: Plan, outcome: Outcome, recorder: Recorder, reader: Reader, *, last: bool) -> None:
+    """Score the session of an attempt that has ended; with the last of its group, add what reward files give."""
+    name = outcome.attempt.name
+    status: SessionStatus = "failed" if outcome.stage == "failed" else "done"
+    ended = {
+        "exit": outcome.exit, "seconds": round(outcome.seconds, 3), "note": outcome.note, "log": str(outcome.log)
+    }  # fmt: skip
+    recorder.open_session(NewSession(name=name, metadata=ended))
+    reward, parts = outcome.reward, dict(outcome.parts)
+    if plan.rewards and last:
+        # Still open, so that no trainer takes the group before its rewards are complete.
+        await asyncio.wrap_future(recorder.score(name, reward, parts))
+        members = [s for s in reader.sessions(group=outcome.attempt.group) if s.status == "done" or s.name == name]
+        shaped = again(reader, recorder, [Group(outcome.attempt.group, tuple(members), ())], plan.rewards)
+        mine = next(one for one in shaped if one.session == name)
+        reward, parts = mine.reward, mine.parts or parts
+    await asyncio.wrap_future(recorder.score(name, reward, parts, status))
 
 
 async def _run_harness(plan: Plan, attempt: Attempt, directory: Path, workspace: Path) -> int | None:
     """Run the harness to its end and return its exit status; None when the time limit ended it."""
     key = session_key(plan.home, attempt.name)
     proxy = proxy_url(plan.proxy_host, plan.proxy_port, attempt.name, key)
+    harness, program = attempt.runner.harness, attempt.runner.program
     env = environment(
-        plan.harness,
-        program=plan.program,
+        harness,
+        program=program,
         home=directory / "home",
         proxy=harness_environment(proxy, plan.bundle),
     )
     with (directory / "harness.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *plan.harness.argv(attempt.task.prompt, plan.program),
+            *harness.argv(attempt.task.prompt, program),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -216,9 +163,12 @@ async def _run_harness(plan: Plan, attempt: Attempt, directory: Path, workspace:
         await asyncio.sleep(1.0)
         return None
     finally:
-        # Also after a good end: a harness may leave a daemon behind.
+        # Also after a good end: a harness may leave a daemon behind, in its own process group or in another.
         processes.signal_group(process.pid, signal.SIGKILL)
         await process.wait()
+        for pid in leftovers(directory / "home"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _broken(store: Store, name: str) -> str | None:

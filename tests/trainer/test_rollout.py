@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.records import NewSession
+from replay.rewards import load
 from replay.store import Store
 from replay.writer import Recorder
 from tests.trainer.recording import record_turn
-from trainer.rollout import Outcome, Plan, attempts, rollout
+from trainer.plan import Budget, Outcome, Plan, Runner, attempts
+from trainer.rollout import rollout
 from trainer.tasks import Task, load_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +68,15 @@ def make_tasks(tmp_path: Path, **prompts: str) -> tuple[Task, ...]:
     return tuple(load_tasks(tmp_path / "tasks"))
 
 
+def fake_runner(tmp_path: Path, script: Path, name: str) -> Runner:
+    harness = Harness(
+        name=name,
+        command=("python", str(script), "{task}"),
+        env={"STORE": str(tmp_path / "tap.db"), "FAKE_KEY": "dummy"},
+    )
+    return Runner(harness, Path(sys.executable))
+
+
 def make_plan(tmp_path: Path, tasks: tuple[Task, ...], *, timeout: float = 60.0, group_size: int = 2) -> Plan:
     (tmp_path / "home").mkdir(mode=0o700, exist_ok=True)
     script = tmp_path / "harness.py"
@@ -72,13 +84,7 @@ def make_plan(tmp_path: Path, tasks: tuple[Task, ...], *, timeout: float = 60.0,
     return Plan(
         run="r",
         tasks=tasks,
-        harness=Harness(
-            name="fake",
-            version="9",
-            command=("python", str(script), "{task}"),
-            env={"STORE": str(tmp_path / "tap.db"), "FAKE_KEY": "dummy"},
-        ),
-        program=Path(sys.executable),
+        runners=(fake_runner(tmp_path, script, "fake"),),
         group_size=group_size,
         concurrency=4,
         proxy_host="127.0.0.1",
@@ -112,7 +118,7 @@ async def test_sessions_are_run_scored_and_grouped(
     groups = {group.name: [s.reward for s in group.sessions] for group in reader.groups()}
     assert groups == {"r/broken/fake": [0.0, 0.0], "r/easy/fake": [1.0, 0.0]}
     session = reader.session("r.easy.fake.0")
-    assert (session.harness, session.harness_version, session.task, session.status) == ("fake", "9", "easy", "done")
+    assert (session.harness, session.harness_version, session.task, session.status) == ("fake", None, "easy", "done")
     assert session.meta is not None
     assert session.meta["exit"] == 0
     assert [stage for name, stage in seen if name == "r.easy.fake.0"] == ["waiting", "running", "done"]
@@ -208,3 +214,30 @@ def test_names_that_cannot_be_sessions(tmp_path: Path) -> None:
     spaced = Plan(**{**{f: getattr(plan, f) for f in Plan.__slots__}, "run": "a b"})
     with pytest.raises(ValueError, match="cannot name a session"):
         attempts(spaced, [])
+
+
+async def test_several_harnesses_share_the_tasks_and_reward_files_complete_a_group(
+    tmp_path: Path, store: Store
+) -> None:
+    plan = make_plan(tmp_path, make_tasks(tmp_path, a="solve", b="solve", c="solve"))
+    two = tuple(fake_runner(tmp_path, tmp_path / "harness.py", name) for name in ("one", "two"))
+    (tmp_path / "bonus.py").write_text("def reward(group): return [{'calls': 0.5 * r.turns * r.task} for r in group]")
+    bonus = load(str(tmp_path / "bonus.py"))
+    shared = replace(plan, runners=two, assignment="rotate", rewards=(bonus,))
+    assert [(t.name, r.harness.name) for t, r in shared.cells()] == [("a", "one"), ("b", "two"), ("c", "one")]
+    assert len(replace(shared, assignment="all").cells()) == 6
+    await rollout(shared, store)
+    groups = Reader(store).groups(min_size=2)
+    assert {g.name: [s.reward for s in g.sessions] for g in groups} == {
+        "r/a/one": [1.5, 0.0],
+        "r/b/two": [1.5, 0.0],
+        "r/c/one": [1.5, 0.0],
+    }
+    assert groups[0].sessions[0].reward_parts == {"task": 1.0, "+calls": 0.5}
+
+
+async def test_a_budget_travels_with_the_session(tmp_path: Path, store: Store) -> None:
+    plan = replace(make_plan(tmp_path, make_tasks(tmp_path, a="solve")), budget=Budget(turns=3, tokens=500))
+    await rollout(plan, store)
+    [first, *_] = Reader(store).sessions()
+    assert (first.meta or {})["budget"] == {"turns": 3, "tokens": 500}

@@ -1,0 +1,128 @@
+"""Options that every command takes which runs harnesses, and the plan they make."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from certs import ca
+from certs import harnesses as table
+from certs.files import default_home
+from replay.reader import Reader
+from replay.rewards import RewardFile, load
+from replay.store import Store
+from trainer.commands.common import console
+from trainer.display import RolloutView, sessions_table
+from trainer.plan import Assignment, Budget, Outcome, Plan, Runner
+from trainer.rollout import rollout
+from trainer.tasks import load_tasks
+
+HarnessOption = Annotated[str, typer.Option("--harness", help="Which harnesses, parted by commas.")]
+TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only these tasks; may be repeated.")]
+ProxyOption = Annotated[str, typer.Option("--proxy", help="Where `tap up` listens.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds for one harness process.")]
+TurnsOption = Annotated[int | None, typer.Option("--max-turns", min=1, help="Model calls of one session.")]
+TokensOption = Annotated[int | None, typer.Option("--max-session-tokens", min=1, help="Sampled tokens of one session.")]
+DirectoryOption = Annotated[Path, typer.Option("--directory", help="For logs and workspaces.")]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Keep workspaces and home folders.")]
+RootOption = Annotated[Path, typer.Option("--root", help="Where `trainer install` installed.")]
+FileOption = Annotated[Path, typer.Option("--harness-file", help="A TOML file like the shipped one.")]
+RewardOption = Annotated[
+    list[str] | None,
+    typer.Option("--reward", help="Add the terms of this reward file (a shipped name or a path); may be repeated."),
+]
+
+
+def make_plan(
+    tasks: Path,
+    *,
+    run: str,
+    harness: str,
+    group_size: int,
+    concurrency: int,
+    only: Sequence[str] | None,
+    proxy: str,
+    timeout: float,
+    directory: Path,
+    keep: bool,
+    root: Path,
+    harness_file: Path,
+    assignment: Assignment = "all",
+    budget: Budget | None = None,
+    rewards: Sequence[str] = (),
+) -> Plan:
+    """The plan that the options describe; raises what `plain_errors` tells, naming the option at fault."""
+    specs = [table.get(name.strip(), harness_file) for name in harness.split(",")]
+    chosen = [task for task in load_tasks(tasks) if not only or task.name in only]
+    if not chosen:
+        raise ValueError(f"no task of {tasks} is called {', '.join(only or [])}")
+    host, port = _address(proxy)
+    _check_proxy(host, port)
+    home = default_home()
+    return Plan(
+        run=run,
+        tasks=tuple(chosen),
+        runners=tuple(Runner(spec, table.find(spec, root)) for spec in specs),
+        group_size=group_size,
+        concurrency=concurrency,
+        proxy_host=host,
+        proxy_port=port,
+        home=home,
+        bundle=ca.load(home).bundle,
+        directory=directory / run,
+        assignment=assignment,
+        timeout=timeout,
+        budget=budget or Budget(),
+        rewards=tuple(_reward_file(text) for text in rewards),
+        keep_workspaces=keep,
+    )
+
+
+def roll_out(plan: Plan, store: Store) -> list[Outcome]:
+    """Carry out `plan` with live progress, then show its sessions and what failed."""
+    names = ", ".join(runner.harness.name for runner in plan.runners)
+    with RolloutView(console, f"{names}, run {plan.run}") as view:
+        outcomes = asyncio.run(rollout(plan, store, progress=view))
+    if not outcomes:
+        console.print(f"run {plan.run} is complete: nothing was left to do")
+    console.print(sessions_table(Reader(store), f"{plan.run}.", f"Run {plan.run}"))
+    for outcome in outcomes:
+        if outcome.stage == "failed":
+            note = f"{outcome.attempt.name}: {outcome.note}; see {outcome.log}"
+            console.print(note, style="yellow", markup=False)
+    return outcomes
+
+
+def _reward_file(text: str) -> RewardFile:
+    """NAME, or NAME:alpha=0.2,least=0.5."""
+    name, _, settings = text.partition(":")
+    found: dict[str, float] = {}
+    for setting in filter(None, settings.split(",")):
+        key, given, value = setting.partition("=")
+        try:
+            found[key] = float(value)
+        except ValueError:
+            given = ""
+        if not given:
+            raise ValueError(f"--reward {text!r}: {setting!r} is not NAME=NUMBER")
+    return load(name, found)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """HOST:PORT taken apart; raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _check_proxy(host: str, port: int) -> None:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError as error:
+        raise ValueError(f"no proxy answers at {host}:{port} ({error}): start `tap up`") from error
