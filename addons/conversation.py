@@ -56,8 +56,8 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
-    media: tuple[Media, ...] = ()
-    """What the text has words for instead, in order."""
+    media: tuple[Media, ...] = field(default=(), compare=False)
+    """What the text has words for instead, in order. Messages are compared by their words alone."""
 
     @property
     def images(self) -> tuple[Media, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from addons.conversation import Message, ToolCall
+from addons.dialects.chat_parts import part_text
 from addons.dialects.fields import Fields, refuse, wrong_type
+from addons.media import lifted
 
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 
@@ -32,7 +34,7 @@ def read_messages(f: Fields) -> tuple[tuple[Message, ...], bool]:
                 f"Invalid parameter: '{item.at('tool_call_id')}' {message.tool_call_id!r} answers no tool call "
                 "of the messages before it.",
             )
-        messages.append(message)
+        messages.append(lifted(message))
     if prefilled and (messages[-1].role != "assistant" or messages[-1].tool_calls):
         refuse(items[-1].path, f"Invalid value for '{items[-1].path}': only an assistant's text can be continued.")
     return tuple(messages), prefilled
@@ -77,12 +79,7 @@ def _content(item: Fields, *, required: bool) -> str:
     for index, raw in enumerate(value):
         part = Fields(raw, f"{item.at('content')}[{index}]", item.ignored)
         kind = part.need("type", part.text("type"))
-        if kind not in ("text", "refusal"):
-            refuse(
-                part.at("type"),
-                f"Invalid content type at '{part.path}': {kind!r} is not served by this text model.",
-            )
-        texts.append(part.need(kind, part.text(kind)))
+        texts.append(part_text(part, kind))
         part.close()
     return "".join(texts)
 

@@ -8,6 +8,7 @@ the providers' own SDKs send it.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NoReturn
 
 from addons.errors import BadRequest
@@ -113,8 +114,10 @@ class Fields:
             self._report(key)
         self._left = {}
 
-    def _report(self, key: str) -> None:
-        self.ignored.add(_without_indices(self.at(key)))
+    def _report(self, key: str) -> str:
+        name = without_indices(self.at(key))
+        self.ignored.add(name)
+        return name
 
     def _typed(self, key: str, kind: type) -> Any:
         value = self._left.pop(key, None)
@@ -134,14 +137,6 @@ def wrong_type(param: str, expected: str, value: Any) -> NoReturn:
     refuse(param, f"Invalid type for '{param}': expected {expected}, but got {got} instead.", "invalid_type")
 
 
-def _without_indices(path: str) -> str:
-    out, inside = [], False
-    for char in path:
-        if char == "[":
-            inside = True
-            out.append("[]")
-        elif char == "]":
-            inside = False
-        elif not inside:
-            out.append(char)
-    return "".join(out)
+def without_indices(path: str) -> str:
+    """A path as `ignored_fields` has it: `messages[].content`."""
+    return re.sub(r"\[\d+\]", "[]", path)

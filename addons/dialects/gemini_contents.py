@@ -11,6 +11,7 @@ from __future__ import annotations
 from addons.conversation import Message, ToolCall
 from addons.dialects.gemini_fields import GoogleFields, violation
 from addons.dialects.gemini_parts import function_call, function_result, signature, visible_text
+from addons.media import lifted
 
 _ROLES = {"user", "model", "function"}
 
@@ -28,7 +29,7 @@ def read_contents(f: GoogleFields) -> tuple[Message, ...]:
     for item in items:
         reader.read(item)
     reader.end_model_turn()
-    return tuple(reader.messages)
+    return tuple(map(lifted, reader.messages))
 
 
 def read_instruction(f: GoogleFields) -> tuple[Message, ...]:
@@ -44,7 +45,7 @@ def read_instruction(f: GoogleFields) -> tuple[Message, ...]:
         part.close()
     content.close()
     text = "".join(texts)
-    return (Message("system", text),) if text else ()
+    return (lifted(Message("system", text)),) if text else ()
 
 
 class _Reader:

@@ -82,9 +82,9 @@ class GoogleFields(Fields):
             violation(self.at(key), f"{proto_path(key)} is not specified")
         return value
 
-    def report(self, entry: str) -> None:
-        """Note that `entry`, relative to this message, is read but not honoured."""
-        self._report(entry)
+    def report(self, entry: str) -> str:
+        """Note that `entry`, relative to this message, is read but not honoured; as it is noted."""
+        return self._report(entry)
 
     def close(self) -> None:
         """Report every key nobody took, as it was spelled."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from typing import Any
 
 from addons.conversation import ToolCall
 from addons.dialects.gemini_fields import GoogleFields, invalid, violation
 from addons.dialects.gemini_signature import says_nothing
+from addons.media import from_base64, mark
 
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
 _KINDS = {"image": "image", "audio": "audio", "video": "video"}
@@ -89,6 +88,7 @@ def _media(part: GoogleFields, key: str) -> str | None:
     mime = media.text("mimeType") or "application/octet-stream"
     name = media.text("displayName")
     kind = _KINDS.get(mime.split("/")[0], "document")
+    data = None
     if key == "fileData":
         says = media.need("fileUri", media.text("fileUri"))
     else:
@@ -98,15 +98,17 @@ def _media(part: GoogleFields, key: str) -> str | None:
             return data.decode("utf-8", "replace")
         says = f"{len(data)} bytes"
     media.close()
-    part.report(key)
-    return f"[{kind}: {', '.join(filter(None, (name, mime, says)))}]"
+    return mark(
+        f"[{kind}: {', '.join(filter(None, (name, mime, says)))}]", kind, param=part.at(key), ignored=part.report(key),
+        refusal=f"{kind.capitalize()} input modality is not enabled for models/{{model}}", media_type=mime, data=data,
+    )  # fmt: skip
 
 
 def _bytes(media: GoogleFields) -> bytes:
     data = media.need("data", media.text("data"))
     try:
-        return base64.b64decode(data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4), validate=True)
-    except binascii.Error:
+        return from_base64(data)
+    except ValueError:
         invalid(media.at("data"), "TYPE_BYTES", data)
 
 

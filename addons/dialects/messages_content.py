@@ -16,6 +16,7 @@ from addons.conversation import Message, Role, ToolCall, continued
 from addons.dialects.fields import Fields
 from addons.dialects.messages_errors import invalid, refuse
 from addons.dialects.messages_visible import Content, report, unnumbered
+from addons.media import lifted
 
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:[^\n]*\n*")
 """Claude Code's accounting, sent as text and new in every request. The provider's model does not see it either."""
@@ -32,7 +33,7 @@ def read_system(f: Fields) -> tuple[Message, ...]:
         f.ignored.add("system[x-anthropic-billing-header]")
         texts[0] = texts[0][header.end() :]
     text = "\n".join(text for text in texts if text)
-    return (Message("system", text),) if text else ()
+    return (lifted(Message("system", text)),) if text else ()
 
 
 def read_messages(f: Fields) -> tuple[Message, ...]:
@@ -52,7 +53,7 @@ def read_messages(f: Fields) -> tuple[Message, ...]:
             if messages and message.role == messages[-1].role == "assistant":
                 message = continued(messages.pop(), message)
             messages.append(message)
-    return tuple(messages)
+    return tuple(map(lifted, messages))
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""What a text model sees of Anthropic Messages' content blocks.
+"""Anthropic Messages' content blocks as text.
 
-Text is text, and so are text documents and search results. What a text model cannot see (an image, a PDF) is a
-placeholder in its place, and reported. What the provider's own tools did is shown as JSON, without the parts that
+Text is text, and so are text documents and search results. An image or a PDF is marked: a text model gets the words of
+a placeholder for it, and it is reported. What the provider's own tools did is shown as JSON, without the parts that
 only the provider can read; so is a block that nobody knows yet, which is reported too.
 """
 
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from addons.dialects.fields import Fields, wrong_type
+from addons.dialects.messages_errors import dotted, invalid
+from addons.media import from_base64, mark
 
 _SERVER_SIDE = re.compile(r"server_tool_use|mcp_tool_use|mcp_tool_listing|\w+_tool_result|browser_state|compaction")
 _OPAQUE = frozenset(
@@ -52,9 +54,8 @@ class Content:
                 text: str = block.need("text", block.text("text"))
                 return text
             case "image":
-                report(block, kind)
                 source = block.need("source", block.object("source"))
-                return _placeholder(kind, *_where(source, source.need("type", source.text("type"))))
+                return _medium(block, kind, source, source.need("type", source.text("type")))
             case "document":
                 return self._document(block)
             case "search_result":
@@ -64,8 +65,8 @@ class Content:
             case "tool_reference":
                 return _placeholder("tool", block.need("tool_name", block.text("tool_name")))
             case "container_upload":
-                report(block, kind)
-                return _placeholder("file", block.need("file_id", block.text("file_id")))
+                words = _placeholder("file", block.need("file_id", block.text("file_id")))
+                return _marked(block, kind, "file", words)
             case "tool_addition" | "tool_removal" | "fallback":
                 report(block, kind)
                 block.ignore(*raw)
@@ -85,8 +86,7 @@ class Content:
             source.close()
             heading = [_placeholder("document", title)] if title else []
         else:
-            report(block, "document")
-            heading, inner = [_placeholder("document", title, *_where(source, kind))], []
+            heading, inner = [_medium(block, "document", source, kind, title)], []
         return "\n".join([*heading, *([context] if context else []), *inner])
 
     def _as_json(self, block: Fields, kind: str, raw: dict[str, Any]) -> str:
@@ -111,17 +111,27 @@ class Content:
         return {k: self._shown(v, f"{path}.{k}", ignored) for k, v in kept.items() if k not in _OPAQUE}
 
 
-def _where(source: Fields, kind: str) -> list[str]:
-    """Media type and size of a source of `kind`, or where it is to be had."""
-    if kind == "base64":
-        media = source.need("media_type", source.text("media_type"))
-        data = source.need("data", source.text("data"))
-        size = len(data) * 3 // 4 - data[-2:].count("=")
-        facts = [media, f"{size} bytes"]
+def _medium(block: Fields, kind: str, source: Fields, held: str, title: str | None = None) -> str:
+    """An image or a document whose source is of type `held`: its type and size, or where it is to be had."""
+    media_type, data = "", None
+    if held == "base64":
+        media_type = source.need("media_type", source.text("media_type"))
+        try:
+            data = from_base64(source.need("data", source.text("data")))
+        except ValueError:
+            invalid(source, "data", "Invalid base64 data")
+        facts = [media_type, f"{len(data)} bytes"]
     else:
-        facts = [source.text("url") or source.text("file_id") or kind]
+        facts = [source.text("url") or source.text("file_id") or held]
     source.close()
-    return facts
+    return _marked(block, kind, kind, _placeholder(kind, title, *facts), media_type, data)
+
+
+def _marked(block: Fields, type_: str, kind: str, words: str, media_type: str = "", data: bytes | None = None) -> str:
+    return mark(
+        words, kind, param=block.path, ignored=report(block, type_), media_type=media_type, data=data,
+        refusal=f"{dotted(block.path)}: '{{model}}' does not support {kind} input.",
+    )  # fmt: skip
 
 
 def _placeholder(kind: str, *facts: str | None) -> str:
@@ -129,10 +139,11 @@ def _placeholder(kind: str, *facts: str | None) -> str:
     return f"[{kind}: {said}]" if said else f"[{kind}]"
 
 
-def report(block: Fields, kind: str) -> None:
-    """Name a block of `kind` in `ignored_fields`: `messages[].content[type=image]`."""
-    path = unnumbered(block.path)
-    block.ignored.add(f"{path.removesuffix('[]')}[type={kind}]")
+def report(block: Fields, kind: str) -> str:
+    """Name a block of `kind` in `ignored_fields`, and return that name: `messages[].content[type=image]`."""
+    name = f"{unnumbered(block.path).removesuffix('[]')}[type={kind}]"
+    block.ignored.add(name)
+    return name
 
 
 def unnumbered(path: str) -> str:

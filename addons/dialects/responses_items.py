@@ -16,6 +16,7 @@ from addons.dialects.responses_compaction import TRIGGER
 from addons.dialects.responses_parts import text_of, unheeded, unseal
 from addons.dialects.responses_tools import Offer, call_of, read_tools
 from addons.errors import NotFound
+from addons.media import lifted
 
 _ROLES: dict[str, Role] = {
     "user": "user", "system": "system", "developer": "developer", "assistant": "assistant",
@@ -80,7 +81,7 @@ class Reader:
             for text in self._reasoning:
                 reasoning += ("\n\n" if reasoning and not text.startswith("\n") else "") + text
             text = "".join(self._text)
-            self.messages.append(Message("assistant", text, reasoning, tuple(self._calls)))
+            self.messages.append(lifted(Message("assistant", text, reasoning, tuple(self._calls))))
             self._reasoning, self._text, self._calls, self._replying = [], [], [], False
         return tuple(self.messages)
 
@@ -167,7 +168,7 @@ class Reader:
 
     def _say(self, role: Role, content: str, tool_call_id: str | None = None) -> None:
         self.close()
-        self.messages.append(Message(role, content, tool_call_id=tool_call_id))
+        self.messages.append(lifted(Message(role, content, tool_call_id=tool_call_id)))
 
 
 def _reasoning(item: Fields) -> str:

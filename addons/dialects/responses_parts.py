@@ -1,7 +1,7 @@
 """The parts a Responses item is made of, as text; and text that travels inside `encrypted_content`.
 
-The model reads text only, so an image or a document becomes a visible placeholder in its place (the same for
-the same input, so that a history keeps its tokens) and is reported. Text files are put in as text.
+An image or a document is marked: a text model gets the words of a placeholder in its place (the same for the same
+input, so that a history keeps its tokens), and it is reported. Text files are put in as text.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 import base64
 import re
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
-from addons.dialects.fields import Fields, refuse, wrong_type
+from addons.dialects.data_urls import is_text, read_data_url
+from addons.dialects.fields import Fields, refuse, without_indices, wrong_type
+from addons.media import mark
 
 _TEXT = {
     "input_text": "text", "output_text": "text", "text": "text", "summary_text": "text",
     "reasoning_text": "text", "refusal": "refusal",
 }  # fmt: skip
-_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<more>(?:;[^;,]*)*),(?P<data>.*)", re.DOTALL)
-_TEXT_TYPES = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
 _SEAL = "htap1."
 
 
@@ -55,8 +54,8 @@ def part_text(part: Fields) -> str:
     elif kind == "input_file":
         text = _file(part)
     elif kind == "input_audio":
-        part.ignore("input_audio")
-        text = "[audio]"
+        part.raw("input_audio")
+        text = _marked(part, "[audio]", "input_audio", "audio")
     else:
         allowed = "'input_text', 'input_image', 'input_file', 'output_text', 'refusal'"
         refuse(part.at("type"), f"Invalid value: '{kind}'. Supported values are: {allowed}.")
@@ -67,13 +66,14 @@ def part_text(part: Fields) -> str:
 def _image(part: Fields) -> str:
     url, file_id = part.text("image_url"), part.text("file_id")
     part.ignore("detail")
-    unheeded(part, *(key for key, given in (("image_url", url), ("file_id", file_id)) if given is not None))
+    if url is not None and file_id is not None:
+        unheeded(part, "file_id")
     if url is None:
-        return f"[image: {part.need('image_url', file_id)}]"
+        return _marked(part, f"[image: {part.need('image_url', file_id)}]", "file_id", "image")
     if not url.startswith("data:"):
-        return f"[image: {url}]"
-    kind, data = _data(part, "image_url", url)
-    return f"[image: {kind}, {len(data)} bytes]"
+        return _marked(part, f"[image: {url}]", "image_url", "image")
+    kind, data = read_data_url(part, "image_url", url)
+    return _marked(part, f"[image: {kind}, {len(data)} bytes]", "image_url", "image", kind, data)
 
 
 def _file(part: Fields) -> str:
@@ -81,24 +81,20 @@ def _file(part: Fields) -> str:
     part.ignore("detail")
     unheeded(part, *(key for key, given in (("file_url", url), ("file_id", file_id)) if given is not None))
     if raw is None:
-        return f"[file: {part.need('file_data', url or file_id)}]"
-    kind, data = _data(part, "file_data", raw)
-    if kind.startswith(_TEXT_TYPES):
+        words = f"[file: {part.need('file_data', url or file_id)}]"
+        return _marked(part, words, "file_url" if url else "file_id", "file")
+    kind, data = read_data_url(part, "file_data", raw)
+    if is_text(kind):
         return data.decode("utf-8", "replace")
-    unheeded(part, "file_data")
-    return f"[file: {name or 'unnamed'}, {kind}, {len(data)} bytes]"
+    return _marked(part, f"[file: {name or 'unnamed'}, {kind}, {len(data)} bytes]", "file_data", "file", kind, data)
 
 
-def _data(part: Fields, key: str, url: str) -> tuple[str, bytes]:
-    """Media type and bytes of a data URL, or of bare base64."""
-    found = _DATA_URL.fullmatch(url)
-    kind, more, data = found.group("type", "more", "data") if found else ("", ";base64", url)
-    if ";base64" not in more:
-        return kind or "text/plain", unquote_to_bytes(data)
-    try:
-        return kind or "application/octet-stream", base64.b64decode("".join(data.split()), validate=True)
-    except ValueError:
-        refuse(part.at(key), f"Invalid '{part.at(key)}'. Expected a base64-encoded data URL, but got invalid base64.")
+def _marked(part: Fields, words: str, key: str, kind: str, media_type: str = "", data: bytes | None = None) -> str:
+    unheeded(part, key)
+    return mark(
+        words, kind, param=part.at("type"), ignored=without_indices(part.at(key)), media_type=media_type, data=data,
+        refusal=f"Invalid content type. input_{kind} is only supported by certain models.",
+    )  # fmt: skip
 
 
 def seal(text: str) -> str:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 @dataclass
 class Completion:
-    """One answer of vLLM's /v1/completions: the prompt it was sent, and all it sampled."""
+    """One answer of vLLM's: the prompt it was sent (with images: before it expands it), and all it sampled."""
 
     prompt: list[int]
     ids: list[int] = field(default_factory=list)
@@ -61,23 +61,29 @@ class Wiretap:
                     raw += chunk
                     await response.write(chunk)
             finally:  # the gateway may hang up once it has all it wants
-                if request.path == "/v1/completions" and reply.status == 200:
+                if request.path in ("/v1/completions", "/inference/v1/generate") and reply.status == 200:
                     self._note(orjson.loads(body), raw)
             await response.write_eof()
         return response
 
     def _note(self, asked: dict[str, Any], raw: bytes) -> None:
-        if isinstance(asked["prompt"][0], list):
-            return  # the start-up check
-        completion = Completion(asked["prompt"])
+        prompt = asked["token_ids"] if "token_ids" in asked else asked["prompt"]
+        if isinstance(prompt[0], list) or asked.get("sampling_params") == {"max_tokens": 1}:
+            return  # the start-up checks
+        completion = Completion(prompt)
         if asked["stream"]:
             lines = [line[5:].strip() for line in raw.splitlines() if line.startswith(b"data:")]
             events = [orjson.loads(line) for line in lines if line != b"[DONE]"]
         else:
             events = [orjson.loads(raw)]
         for event in events:
+            completion.prompt_as_seen = completion.prompt_as_seen or event.get("prompt_token_ids")
             for choice in event["choices"]:
                 completion.ids += choice["token_ids"]
-                completion.logprobs += choice["logprobs"]["token_logprobs"]
+                logprobs = choice["logprobs"]
+                if "content" in logprobs:
+                    completion.logprobs += [place["logprob"] for place in logprobs["content"]]
+                else:
+                    completion.logprobs += logprobs["token_logprobs"]
                 completion.prompt_as_seen = completion.prompt_as_seen or choice.get("prompt_token_ids")
         self.completions.append(completion)

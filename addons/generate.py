@@ -1,0 +1,66 @@
+"""vLLM's `/inference/v1/generate`: token ids and images in, token ids out. `/v1/completions` takes no images.
+
+Its requests and replies are written here in terms of the other's, so that the rest of the engine's client is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PATH = "/inference/v1/generate"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A prompt with images: `ids` with one target for each, which vLLM expands, and the images as `data:` URLs."""
+
+    ids: list[int]
+    urls: list[str]
+
+
+def request(model: str, shown: Shown, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    """The body of a call. `params` are sampling parameters in vLLM's words."""
+    body: dict[str, Any] = {
+        "model": model,
+        "token_ids": shown.ids,
+        "content_parts": [{"type": "image_url", "url": url} for url in shown.urls],
+        "sampling_params": params,
+        "return_token_ids": True,
+        "stream": stream,
+    }
+    return {**body, "stream_options": {"include_usage": True}} if stream else body
+
+
+def as_completion(reply: dict[str, Any]) -> dict[str, Any]:
+    """A reply, or one event of a stream, in the form of a completion's.
+
+    Raises KeyError, TypeError or AttributeError for what is none.
+    """
+    return {**reply, "choices": [{**choice, "logprobs": _logprobs(choice)} for choice in reply["choices"]]}
+
+
+def places(reply: dict[str, Any]) -> tuple[list[int], list[tuple[int, int]]]:
+    """The prompt as vLLM expanded it, and the offset and length of each image in it."""
+    placed = (reply.get("mm_placeholders") or {}).get("image", ())
+    return list(reply["prompt_token_ids"]), [(place["offset"], place["length"]) for place in placed]
+
+
+def differs(reply: dict[str, Any], prompt: Sequence[int]) -> int | None:
+    """Where vLLM's prompt differs from `prompt`; None where it does not, or the event does not tell it."""
+    told = reply.get("prompt_token_ids")
+    if told is None or told == prompt:
+        return None
+    shorter = min(len(told), len(prompt))
+    return next((at for at in range(shorter) if told[at] != prompt[at]), shorter)
+
+
+def _logprobs(choice: dict[str, Any]) -> dict[str, Any]:
+    content = (choice.get("logprobs") or {}).get("content") or ()
+    return {
+        "token_logprobs": [place["logprob"] for place in content],
+        "top_logprobs": [
+            {f"token_id:{one['token_id']}": one["logprob"] for one in place["top_logprobs"]} for place in content
+        ],
+    }
