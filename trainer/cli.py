@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from trainer.commands.dpo import dpo
+from trainer.commands.evaluate import evaluate
 from trainer.commands.grpo import grpo
 from trainer.commands.install import install
 from trainer.commands.push import push
@@ -38,6 +39,7 @@ app.command()(push)
 app.command()(sft)
 app.command()(dpo)
 app.command()(rebuild)
+app.command("eval")(evaluate)
 
 
 if __name__ == "__main__":

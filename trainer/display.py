@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replay.reader import Reader
+from trainer.evaluation import Interval, Run, compare
 from trainer.plan import Attempt, Outcome, Stage
 
 if TYPE_CHECKING:  # torch comes with it
@@ -137,3 +138,46 @@ def before_and_after(rounds: Sequence[tuple[str, str, Sequence[Outcome]]]) -> Ta
         mean = f"{sum(rewards) / len(rewards):.3f}" if rewards else "-"
         table.add_row(name, version, str(len(outcomes)), str(sum(reward > 0 for reward in rewards)), mean)
     return table
+
+
+def scores_table(runs: Sequence[Run]) -> Table:
+    """Evaluations: a line a run and harness."""
+    table = Table(title="Tasks solved, with 95 % intervals", title_justify="left")
+    for name in ("run", "harness"):
+        table.add_column(name)
+    for name in ("tasks", "sessions", "unscored", "solved", "calls/solved", "tokens", "truncated"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for run in runs:
+        for score in run.scores():
+            table.add_row(
+                run.name.removeprefix("eval-"),
+                score.harness,
+                str(score.tasks),
+                str(score.sessions),
+                str(score.unscored),
+                _percent(score.solved),
+                "-" if score.calls is None else f"{score.calls:g}",
+                f"{score.tokens:,.0f}",
+                f"{score.truncated:.0%}",
+            )
+    return table
+
+
+def differences_table(before: Run, after: Run) -> Table:
+    """By how much more one run solved than another, over the tasks that both tried."""
+    names = [run.name.removeprefix("eval-") for run in (before, after)]
+    table = Table(title=f"{names[1]} against {names[0]}, percentage points", title_justify="left")
+    table.add_column("harness")
+    table.add_column("difference", justify="right", no_wrap=True)
+    harnesses: list[str | None] = [name for name in after.harnesses if name in before.harnesses]
+    for harness in harnesses if len(harnesses) < 2 else [*harnesses, None]:
+        found = compare(before, after, harness)
+        shown = "-"
+        if found is not None:
+            shown = f"{100 * found.value:+.1f} ({100 * found.low:+.1f} .. {100 * found.high:+.1f})"
+        table.add_row(harness or "all", shown)
+    return table
+
+
+def _percent(found: Interval) -> str:
+    return f"{100 * found.value:.1f} ({100 * found.low:.1f} - {100 * found.high:.1f}) %"

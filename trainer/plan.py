@@ -66,6 +66,8 @@ class Plan:
     timeout: float = 300.0
     budget: Budget = Budget()  # frozen
     rewards: tuple[RewardFile, ...] = ()
+    train: bool = True
+    """Whether the sessions form groups, which a trainer takes."""
     keep_workspaces: bool = False
 
     def __post_init__(self) -> None:
@@ -75,6 +77,8 @@ class Plan:
             raise ValueError(f"the name of a run has no dots, since they part the names of its sessions: {self.run!r}")
         if not self.tasks or not self.runners:
             raise ValueError("no tasks to roll out" if self.runners else "no harness to roll out with")
+        if self.rewards and not self.train:
+            raise ValueError("reward files complete groups, and these sessions form none")
 
     def cells(self) -> list[tuple[Task, Runner]]:
         """Which task is done with which harness, in order."""
@@ -88,7 +92,7 @@ class Attempt:
     """One session to run: the `index`-th of its group."""
 
     name: str
-    group: str
+    group: str | None
     task: Task
     runner: Runner
     index: int
@@ -125,7 +129,7 @@ def attempts(plan: Plan, existing: Iterable[Session]) -> tuple[list[Attempt], li
     abandoned: list[Session] = []
     for task, runner in plan.cells():
         harness = runner.harness.name
-        group = f"{plan.run}/{task.name}/{harness}"
+        group = f"{plan.run}/{task.name}/{harness}" if plan.train else None
         for index in range(plan.group_size):
             base = f"{plan.run}.{task.name}.{harness}.{index}"
             if not is_session_name(f"{base}.99"):

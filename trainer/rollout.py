@@ -125,7 +125,7 @@ async def _record(plan: Plan, outcome: Outcome, recorder: Recorder, reader: Read
     }  # fmt: skip
     recorder.open_session(NewSession(name=name, metadata=ended))
     reward, parts = outcome.reward, dict(outcome.parts)
-    if plan.rewards and last:
+    if plan.rewards and last and outcome.attempt.group is not None:
         # Still open, so that no trainer takes the group before its rewards are complete.
         await asyncio.wrap_future(recorder.score(name, reward, parts))
         members = [s for s in reader.sessions(group=outcome.attempt.group) if s.status == "done" or s.name == name]

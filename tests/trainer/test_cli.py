@@ -35,7 +35,9 @@ def store(tmp_path: Path) -> str:
     return url
 
 
-@pytest.mark.parametrize("command", ["", "serve", "install", "rollout", "grpo", "push"])
+@pytest.mark.parametrize(
+    "command", ["", "serve", "install", "rollout", "grpo", "push", "sft", "dpo", "eval", "rebuild"]
+)
 def test_help_shows_examples(command: str) -> None:
     result = RUNNER.invoke(app, [*command.split(), "--help"])
     assert result.exit_code == 0

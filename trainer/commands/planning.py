@@ -55,6 +55,7 @@ def make_plan(
     assignment: Assignment = "all",
     budget: Budget | None = None,
     rewards: Sequence[str] = (),
+    train: bool = True,
 ) -> Plan:
     """The plan that the options describe; raises what `plain_errors` tells, naming the option at fault."""
     specs = [table.get(name.strip(), harness_file) for name in harness.split(",")]
@@ -79,6 +80,7 @@ def make_plan(
         timeout=timeout,
         budget=budget or Budget(),
         rewards=tuple(_reward_file(text) for text in rewards),
+        train=train,
         keep_workspaces=keep,
     )
 
