@@ -1,4 +1,4 @@
-"""How a model writes a tool call, found by letting its own chat template write one."""
+"""How a model writes a tool call: known for a format with a name, else found by letting the chat template write one."""
 
 from __future__ import annotations
 
@@ -23,20 +23,63 @@ class CallMarkup:
     before_name: str
     after_name: str
     closing: str
-    arguments: Literal["json", "xml"]
-    separator: str | None
-    """Text between two calls; None where the template writes only one."""
+    arguments: Literal["json", "xml", "glm", "python"] = "json"
+    separator: str | None = None
+    """Text between two calls; None where only one is written."""
+    section: tuple[str, str] = ("", "")
+    """Text around all the calls."""
+    before_answer: str = ""
+    """What a reply of text begins with."""
 
     def opening(self, name: str) -> str:
         """Everything up to the arguments of a call of `name`."""
         return self.before_name + name + self.after_name
 
 
-def find_markup(template: ChatTemplate, stops: Sequence[str]) -> CallMarkup | None:
-    """The markup of a template; None where it writes no call, or in a form unknown here.
+_DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+_KNOWN = {  # by the names of addons.parsers.formats
+    "hermes": CallMarkup('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", separator="\n"),
+    "hermes-list": CallMarkup(
+        '{"name": "', '", "arguments": ', "}", separator=", ", section=("<tool_call>[", "]</tool_call>")
+    ),
+    "qwen-xml": CallMarkup("<tool_call>\n<function=", ">\n", "\n</function>\n</tool_call>", "xml", "\n"),
+    "glm": CallMarkup("<tool_call>", "", "</tool_call>", "glm", ""),
+    "lfm2": CallMarkup(
+        "", "(", ")", "python", separator=", ", section=("<|tool_call_start|>[", "]<|tool_call_end|>")
+    ),
+    "pythonic": CallMarkup("", "(", ")", "python", separator=", ", section=("[", "]")),
+    "llama3": CallMarkup('{"name": "', '", "parameters": ', "}"),
+    "deepseek-v3": CallMarkup(
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>", separator="\n",
+        section=_DEEPSEEK,
+    ),
+    "deepseek-v3.1": CallMarkup(
+        "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", separator="", section=_DEEPSEEK
+    ),
+    "kimi-k2": CallMarkup(
+        "<|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>", "<|tool_call_end|>", separator="",
+        section=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    ),
+    "harmony": CallMarkup(
+        "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>",
+        before_answer="<|channel|>final<|message|>",
+    ),
+    "gemma4": CallMarkup("<|tool_call>call:", "", "<tool_call|>", separator=""),
+    "mistral": CallMarkup("[TOOL_CALLS]", "[ARGS]", "", separator=""),
+    "mistral-list": CallMarkup(
+        '{"name": "', '", "arguments": ', "}", separator=", ", section=("[TOOL_CALLS] [", "]")
+    ),
+}  # fmt: skip
 
-    `stops` are the texts of the model's stop ids: the first of them ends the turn.
+
+def find_markup(template: ChatTemplate, stops: Sequence[str], parser: str = "") -> CallMarkup | None:
+    """The markup that a parser of this name reads, or that the template writes.
+
+    None where the parser is none of ours and the template writes no call, or in a form unknown here. `stops` are
+    the texts of the model's stop ids: the first of them ends the turn.
     """
+    if parser in _KNOWN:
+        return _KNOWN[parser]
     one, two = _written(template, 1), _written(template, 2)
     if one is None:
         return None

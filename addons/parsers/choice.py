@@ -51,6 +51,10 @@ class ParserChoice:
     stop_ids: frozenset[int]
     make: Callable[[Sequence[int], Sequence[Tool]], Parser]
 
+    def thinking(self, prompt: Sequence[int]) -> bool:
+        """Whether the prompt has opened the reply's reasoning and left it open."""
+        return self.make(prompt, ()).reasoning()
+
 
 def available() -> dict[str, str]:
     """The names that can be chosen, each with what it reads."""
@@ -177,13 +181,14 @@ class _Chooser:
             return text  # the library cuts it off at the anchor
         # Else what follows the last structural token that is no marker of reasoning itself.
         markers = form.reasoning_markers
+        # It may be far back: a reply that is continued began in an earlier turn.
         starts = (
             at + 1
-            for at in range(len(end) - 1, -1, -1)
-            if end[at] in self._encoder.structural_ids and not self._is_marker(end[at], markers)
+            for at in range(len(prompt) - 1, -1, -1)
+            if prompt[at] in self._encoder.structural_ids and not self._is_marker(prompt[at], markers)
         )
-        start = next(starts, len(end))
-        opened = self._spelt(form, end[start:])
+        start = next(starts, len(prompt))
+        opened = self._spelt(form, prompt[start:])
         places = [place for marker in markers if (place := opened.find(form.marks.mark(marker))) >= 0]
         reply = opened[min(places) :] if places else ""
         return "" if form.reasoning_is_over(reply) else reply

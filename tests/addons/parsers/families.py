@@ -145,7 +145,7 @@ def _qwen_xml(text: str, reasoning: str, calls: Sequence[Call]) -> str:
     for name, arguments in calls:
         values = "".join(f"<parameter={k}>\n{_bare(v)}\n</parameter>\n" for k, v in arguments.items())
         blocks.append(f"<tool_call>\n<function={name}>\n{values}</function>\n</tool_call>")
-    return _think(reasoning) + text + "".join("\n\n" + block for block in blocks) + "<|im_end|>"
+    return _think(reasoning) + text + ("\n\n" if blocks else "") + "\n".join(blocks) + "<|im_end|>"
 
 
 def _glm(text: str, reasoning: str, calls: Sequence[Call], *, lines: bool = True) -> str:
