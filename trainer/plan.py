@@ -69,6 +69,8 @@ class Plan:
     train: bool = True
     """Whether the sessions form groups, which a trainer takes."""
     keep_workspaces: bool = False
+    preload: bool = False
+    """Fork the sessions of harnesses that can be preloaded from one process that has imported them."""
 
     def __post_init__(self) -> None:
         if self.group_size < 1 or self.concurrency < 1:

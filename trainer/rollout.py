@@ -14,6 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from certs.environment import harness_environment, proxy_url
@@ -27,7 +28,8 @@ from replay.rewards import again
 from replay.store import Store
 from replay.writer import Recorder
 from trainer import processes
-from trainer.plan import Attempt, Outcome, Plan, Progress, attempts
+from trainer.launcher import Launcher, Plain, Preloaded
+from trainer.plan import Attempt, Outcome, Plan, Progress, Runner, attempts
 from trainer.tasks import Score, TaskError, prepare, verify
 
 VERIFY_SECONDS = 60.0
@@ -56,15 +58,30 @@ async def rollout(plan: Plan, store: Store, *, progress: Progress = lambda *_: N
         async def run(attempt: Attempt) -> Outcome:
             async with gate:
                 progress(attempt, "running", None)
-                outcome = await _attempt(plan, attempt, store)
+                outcome = await _attempt(plan, attempt, launchers[attempt.runner.harness.name], store)
             running_of[attempt.group] -= 1
             await _record(plan, outcome, recorder, reader, last=running_of[attempt.group] == 0)
             progress(attempt, outcome.stage, outcome)
             return outcome
 
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(run(attempt)) for attempt in left]
+        async with AsyncExitStack() as stack:
+            runners = {attempt.runner.harness.name: attempt.runner for attempt in left}
+            launchers = {name: await _launcher(plan, runner, stack) for name, runner in runners.items()}
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(run(attempt)) for attempt in left]
     return [task.result() for task in running]
+
+
+async def _launcher(plan: Plan, runner: Runner, stack: AsyncExitStack) -> Launcher:
+    harness = runner.harness
+    if not plan.preload or not harness.preload:
+        return Plain()
+    home = (plan.directory / f"preload-{harness.name}").absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    # No session's key: what this process imports, every session shares.
+    proxy = harness_environment(proxy_url(plan.proxy_host, plan.proxy_port), plan.bundle)
+    env = environment(harness, program=runner.program, home=home, proxy=proxy)
+    return await stack.enter_async_context(Preloaded(runner.program, harness.preload, env, home / "preload.log"))
 
 
 def _new_session(plan: Plan, attempt: Attempt) -> NewSession:
@@ -78,7 +95,7 @@ def _new_session(plan: Plan, attempt: Attempt) -> NewSession:
     )
 
 
-async def _attempt(plan: Plan, attempt: Attempt, store: Store) -> Outcome:
+async def _attempt(plan: Plan, attempt: Attempt, launcher: Launcher, store: Store) -> Outcome:
     began = time.monotonic()
     directory = (plan.directory / attempt.name).absolute()
     workspace = directory / "workspace"
@@ -90,7 +107,7 @@ async def _attempt(plan: Plan, attempt: Attempt, store: Store) -> Outcome:
             shutil.rmtree(directory)
         (directory / "home").mkdir(parents=True)
         await asyncio.to_thread(prepare, attempt.task, workspace)
-        status = await _run_harness(plan, attempt, directory, workspace)
+        status = await _run_harness(plan, attempt, launcher, directory, workspace)
         note = "" if status == 0 else f"ran longer than {plan.timeout:g} s" if status is None else f"exit {status}"
         score = await asyncio.to_thread(verify, attempt.task, workspace, VERIFY_SECONDS)
         if score.reward is None:
@@ -135,7 +152,9 @@ async def _record(plan: Plan, outcome: Outcome, recorder: Recorder, reader: Read
     await asyncio.wrap_future(recorder.score(name, reward, parts, status))
 
 
-async def _run_harness(plan: Plan, attempt: Attempt, directory: Path, workspace: Path) -> int | None:
+async def _run_harness(
+    plan: Plan, attempt: Attempt, launcher: Launcher, directory: Path, workspace: Path
+) -> int | None:
     """Run the harness to its end and return its exit status; None when the time limit ended it."""
     key = session_key(plan.home, attempt.name)
     proxy = proxy_url(plan.proxy_host, plan.proxy_port, attempt.name, key)
@@ -146,16 +165,8 @@ async def _run_harness(plan: Plan, attempt: Attempt, directory: Path, workspace:
         home=directory / "home",
         proxy=harness_environment(proxy, plan.bundle),
     )
-    with (directory / "harness.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *harness.argv(attempt.task.prompt, program),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=workspace,
-            env=env,
-            start_new_session=True,
-        )
+    argv = harness.argv(attempt.task.prompt, program)
+    process = await launcher.start(argv, env=env, cwd=workspace, log=directory / "harness.log")
     try:
         return await asyncio.wait_for(process.wait(), plan.timeout)
     except TimeoutError:

@@ -36,6 +36,9 @@ class Harness:
     dialects: tuple[DialectName, ...] = ()
     """What it speaks; what its command line makes it speak comes first."""
     quirks: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    """Of a Python harness: modules that it imports late. Where there are some, its sessions may be forks of one process
+    that has imported everything."""
 
     def __post_init__(self) -> None:
         if not any("{task}" in word for word in self.command[1:]):
@@ -75,7 +78,7 @@ def get(name: str, path: Path = SHIPPED) -> Harness:
     return known[name]
 
 
-_WORDS, _LISTS = ("package", "registry", "version", "node"), ("command", "dialects", "quirks")
+_WORDS, _LISTS = ("package", "registry", "version", "node"), ("command", "dialects", "quirks", "preload")
 
 
 def _harness(path: Path, name: str, table: Any) -> Harness:

@@ -34,6 +34,7 @@ def evaluate(
     max_turns: planning.TurnsOption = None,
     max_tokens: planning.TokensOption = None,
     directory: planning.DirectoryOption = Path("runs/evaluations"),
+    preload: planning.PreloadOption = False,
     root: planning.RootOption = table.DEFAULT_ROOT,
     harness_file: planning.FileOption = table.SHIPPED,
 ) -> None:
@@ -65,6 +66,7 @@ def evaluate(
             keep=False,
             root=root,
             harness_file=harness_file,
+            preload=preload,
             budget=Budget(turns=max_turns, tokens=max_tokens),
             train=False,
         )

@@ -33,6 +33,7 @@ def rollout(
     max_tokens: planning.TokensOption = None,
     directory: planning.DirectoryOption = Path("runs/rollouts"),
     keep: planning.KeepOption = False,
+    preload: planning.PreloadOption = False,
     root: planning.RootOption = table.DEFAULT_ROOT,
     harness_file: planning.FileOption = table.SHIPPED,
 ) -> None:
@@ -59,6 +60,7 @@ def rollout(
             keep=keep,
             root=root,
             harness_file=harness_file,
+            preload=preload,
             assignment=assign,
             budget=Budget(turns=max_turns, tokens=max_tokens),
             rewards=reward or (),
