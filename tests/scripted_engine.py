@@ -43,9 +43,19 @@ class ScriptedEngine:
     model: ModelFiles
     window: int = 32768
     name: str = "scripted"
+    root: str = ""
+    """Where it says that it loaded its model from; the model's folder if empty."""
     logprob: float = -0.25
     raw_logprobs: bool = False
     weight_version: str = "0"
+    likeliest: Callable[[Sequence[int], int], list[dict[str, float]]] | None = None
+    """What `top_logprobs` says of sampled ids when that many alternatives are asked for."""
+    template: str | None = None
+    """The chat template it was started with; None for the model's own, empty where there is none."""
+    shows_template: bool = False
+    """Started with `--enable-tokenizer-info-endpoint`."""
+    asked: int = 0
+    """Times it was asked for facts."""
     scripts: list[Script] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     aborted: int = 0
@@ -73,6 +83,7 @@ class ScriptedEngine:
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/weight_info", self._weights)
         app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_get("/tokenizer_info", self._tokenizer_info)
         app.router.add_post("/v1/completions", self._complete)
         self.add_routes(app)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
@@ -90,7 +101,13 @@ class ScriptedEngine:
         """More routes, of a kind of server that has them."""
 
     async def _models(self, _: web.Request) -> web.Response:
-        card = {"id": self.name, "root": str(self.model.path), "parent": None, "max_model_len": self.window}
+        self.asked += 1
+        card = {
+            "id": self.name,
+            "root": self.root or str(self.model.path),
+            "parent": None,
+            "max_model_len": self.window,
+        }
         return web.json_response({"object": "list", "data": [card]})
 
     async def _weights(self, _: web.Request) -> web.Response:
@@ -100,8 +117,18 @@ class ScriptedEngine:
         body = await request.json()
         if "prompt" in body:
             return web.json_response({"tokens": self.encode(body["prompt"])})
-        said = self.model.tokenizer.apply_chat_template(body["messages"], add_generation_prompt=True, tokenize=False)
+        if self.template == "":
+            error = {"message": "you must provide a chat template if the tokenizer does not define one", "code": 400}
+            return web.json_response({"error": error}, status=400)
+        said = self.model.tokenizer.apply_chat_template(
+            body["messages"], add_generation_prompt=True, tokenize=False, chat_template=self.template
+        )
         return web.json_response({"tokens": self.encode(str(said))})
+
+    async def _tokenizer_info(self, _: web.Request) -> web.Response:
+        if not self.shows_template:
+            return web.json_response({"detail": "Not Found"}, status=404)
+        return web.json_response({"chat_template": self.template or self.model.template})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = orjson.loads(await request.read())
@@ -132,12 +159,9 @@ class ScriptedEngine:
                     request.transport.abort()
                     await asyncio.sleep(3600)
             ids = [i for piece in script.pieces for i in piece]
-            return web.json_response(
-                {
-                    "choices": [self._choice(ids, script.finish, script.stop_reason)],
-                    "usage": self._usage(body, ids),
-                }
-            )
+            choice = self._choice(ids, script.finish, script.stop_reason)
+            self._add_likeliest(choice, body)
+            return web.json_response({"choices": [choice], "usage": self._usage(body, ids)})
         except (asyncio.CancelledError, ConnectionError):
             self.aborted += 1
             raise
@@ -156,6 +180,7 @@ class ScriptedEngine:
             last = index == len(script.pieces) - 1
             sent.extend(piece)
             choice = self._choice(list(piece), script.finish if last else None, script.stop_reason if last else None)
+            self._add_likeliest(choice, body)
             await response.write(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
         await response.write(b"data: " + orjson.dumps({"choices": [], "usage": self._usage(body, sent)}) + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
@@ -167,6 +192,10 @@ class ScriptedEngine:
             "index": 0, "text": "IGNORE ME", "token_ids": ids, "finish_reason": finish, "stop_reason": stop_reason,
             "logprobs": {"token_logprobs": [self.logprob] * len(ids)},
         }  # fmt: skip
+
+    def _add_likeliest(self, choice: dict[str, Any], body: dict[str, Any]) -> None:
+        if body["logprobs"] and self.likeliest is not None:
+            choice["logprobs"]["top_logprobs"] = self.likeliest(choice["token_ids"], body["logprobs"])
 
     def _usage(self, body: dict[str, Any], ids: list[int]) -> dict[str, Any]:
         return {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(ids)}
