@@ -111,8 +111,9 @@ class Gateway:
 
     async def _model_call(self, http: web.Request, route: Route, caller: Caller) -> web.StreamResponse:
         target = Target(
-            route.model or "", bool(route.stream), http.query.get("alt") == "sse", compact=route.kind == "compact"
-        )
+            route.model or "", bool(route.stream), http.query.get("alt") == "sse", compact=route.kind == "compact",
+            provider=route.provider,
+        )  # fmt: skip
         request = self._calls.read(_dialect(route), http.path, target, caller, await _body(http))
         answer = Answer(self._calls, request, self._config.keepalive)
         response = web.StreamResponse(headers={"content-type": answer.content_type, "cache-control": "no-cache"})

@@ -177,7 +177,7 @@ PROVIDERS: tuple[Provider, ...] = (
 HOUSEKEEPING: dict[tuple[str, str, str], Inert] = {
     ("HEAD", "api.anthropic.com", "/"): Inert(200),
     ("GET", "api.anthropic.com", "/api/hello"): Inert(200, '{"message":"hello"}'),
-    ("GET", "models.dev", "/api.json"): Inert(200),
-    ("GET", "models.opencode.ai", "/api.json"): Inert(200),
 }
-"""Answers that have a shape. All others: what is sent is taken, what is asked for is not there."""
+"""Answers that have a shape. All others: what is sent is taken, what is asked for is not there. Nor are the catalogues
+of models.dev and models.opencode.ai: an empty one leaves opencode and Kilo without a model, with none they use their own.
+"""

@@ -49,6 +49,8 @@ class Target:
     """It is a message of a WebSocket."""
     compact: bool = False
     """It came to the route that shortens a conversation."""
+    provider: str = ""
+    """The providers table's name: some speak a dialect with an accent."""
 
 
 def _no_refusal(emitter: Any, error: CallError) -> bytes | None:
@@ -81,7 +83,7 @@ class Dialect:
 DIALECTS = {
     chat.NAME: Dialect(
         chat.NAME, chat.ITEMS, chat.REPLY_ID, chat.CALL_ID,
-        lambda body, at, stored: chat.read(body), chat.Emitter, chat.error_body,
+        lambda body, at, stored: chat.read(body, at.provider), chat.Emitter, chat.error_body,
     ),
     responses.NAME: Dialect(
         responses.NAME, responses.ITEMS, responses.REPLY_ID, responses.CALL_ID,

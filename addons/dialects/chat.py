@@ -24,8 +24,8 @@ _INERT = (
 """Fields of the provider's own that change nothing in what an open model samples: reported, not refused."""
 
 
-def read(body: Any) -> Call:
-    """Read a request body.
+def read(body: Any, provider: str = "") -> Call:
+    """Read a request body that was sent to `provider` (of the providers table).
 
     Raises:
         BadRequest: naming the field, as the provider would.
@@ -57,7 +57,11 @@ def read(body: Any) -> Call:
     sampling = _sampling(f)
     f.ignore(*_INERT)
     f.close()
-    options: dict[str, Any] = {"include_usage": include_usage, "logprobs": logprobs}
+    # Mistral streams a tool call in one piece, its SDK takes no other, and always tells the usage.
+    mistral = provider == "mistral"
+    options: dict[str, Any] = {
+        "include_usage": include_usage or mistral, "logprobs": logprobs, "whole_tool_calls": mistral,
+    }  # fmt: skip
     return Call(
         Conversation(messages, tools, continue_final_message=prefilled),
         sampling,

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from addons.conversation import Call, Delta, ReasoningDelta, Reply, TextDelta, ToolCallDelta, Usage
+from addons.conversation import Call, Delta, ReasoningDelta, Reply, TextDelta, ToolCall, ToolCallDelta, Usage
 from addons.errors import BadRequest, CallError
 
 
@@ -46,6 +46,10 @@ _LEGAL = {
 }
 
 
+def _whole_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
 class Emitter:
     """One reply on the wire. Sans-IO: each method returns the bytes to send now."""
 
@@ -74,6 +78,8 @@ class Emitter:
                 return self._chunk({"content": text}, logprobs=logprobs)
             case ReasoningDelta(text):
                 return self._chunk({"reasoning_content": text}, logprobs=logprobs)
+            case ToolCallDelta() if self._call.options.get("whole_tool_calls"):
+                return b""  # the finish brings them
             case ToolCallDelta(index, arguments, id_, name):
                 call: dict[str, Any] = {"index": index, "function": {"arguments": arguments}}
                 if name is not None:
@@ -91,7 +97,11 @@ class Emitter:
     def finish(self, reply: Reply, logprobs: list[dict[str, Any]] | None = None) -> bytes:
         """The terminal events."""
         self._step("finish", "finished")
-        out = self._chunk({}, finish=_FINISH[reply.finish], logprobs=logprobs)
+        out = b""
+        if self._call.options.get("whole_tool_calls") and reply.message.tool_calls:
+            calls = [{"index": i, **_whole_call(call)} for i, call in enumerate(reply.message.tool_calls)]
+            out = self._chunk({"tool_calls": calls})
+        out += self._chunk({}, finish=_FINISH[reply.finish], logprobs=logprobs)
         if self._call.options.get("include_usage"):
             out += _event({**self._head, "choices": [], "usage": usage_of(reply.usage)})
         return out + b"data: [DONE]\n\n"
@@ -111,10 +121,7 @@ class Emitter:
         if reply.message.reasoning:
             message["reasoning_content"] = reply.message.reasoning
         if reply.message.tool_calls:
-            message["tool_calls"] = [
-                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-                for c in reply.message.tool_calls
-            ]
+            message["tool_calls"] = list(map(_whole_call, reply.message.tool_calls))
         elif message["content"] is None:
             message["content"] = ""
         choice = {

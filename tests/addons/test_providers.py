@@ -142,7 +142,7 @@ def test_what_we_do_not_serve_is_refused(method: str, host: str, path: str, dial
         ("GET", "chatgpt.com", "/backend-api/wham/usage", Inert(404)),
         ("POST", "ab.chatgpt.com", "/otlp/v1/metrics", Inert(200)),
         ("POST", "play.googleapis.com", "/log?format=json", Inert(200)),
-        ("GET", "models.dev", "/api.json", Inert(200)),
+        ("GET", "models.dev", "/api.json", Inert(404)),
         ("POST", "abc123-default-cn.rum.aliyuncs.com", "/", Inert(200)),
         ("POST", "telemetry.mistral.ai", "/v1/events", Inert(200)),
         ("GET", "api.deepseek.com", "/user/balance", Inert(404)),

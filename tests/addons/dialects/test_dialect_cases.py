@@ -408,7 +408,7 @@ def test_case_40_models_are_listed_in_each_providers_shape(served: Served, host:
         ("POST", "statsig.anthropic.com", "/v1/rgstr", 200),
         ("POST", "ab.chatgpt.com", "/otlp/v1/metrics", 200),
         ("POST", "play.googleapis.com", "/log?format=json", 200),
-        ("GET", "models.dev", "/api.json", 200),
+        ("GET", "models.dev", "/api.json", 404),
     ],
 )
 def test_case_42_housekeeping_is_answered_here_and_is_no_turn(
