@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from addons.commands.common import HARNESS_ROOT, Root, err, out, reported
+from addons.commands.common import HARNESS_ROOT, Root, err, fail, out, reported
 from certs import harnesses
 from certs.harnesses import Harness, HarnessError
 
@@ -60,13 +60,19 @@ def install(
         if bool(names) == everything:
             raise ValueError("name the harnesses to install, or say --all")
         chosen = [harnesses.get(name) for name in names or harnesses.load()]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for program in pool.map(lambda one: _install(one, root), chosen):
-                print(program)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        failed = [error for error in pool.map(lambda one: _install(one, root), chosen) if error is not None]
+    if failed:
+        fail("\n     ".join(map(str, failed)))
 
 
-def _install(one: Harness, root: Path) -> Path:
-    return harnesses.install(one, root, say=lambda text: err.print(f"tap: {text}", style="dim", highlight=False))
+def _install(one: Harness, root: Path) -> HarnessError | None:
+    """One that cannot be installed keeps no other from it."""
+    try:
+        print(harnesses.install(one, root, say=lambda text: err.print(f"tap: {text}", style="dim", highlight=False)))
+    except HarnessError as error:
+        return error
+    return None
 
 
 def _found(one: Harness, root: Path) -> bool:

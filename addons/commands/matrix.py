@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.live import Live
 
-from addons.commands.common import HARNESS_ROOT, Root, err, fail, out, reported
+from addons.commands.common import HARNESS_ROOT, Root, err, fail, reported
 from certs import harnesses
+
+_WIDTH = 160
 
 
 def matrix(
@@ -62,7 +65,9 @@ def matrix(
             done[name] = news
         live.update(report.table(stages, done))
 
-    with Live(report.table(stages, done), console=out, auto_refresh=False, vertical_overflow="visible") as live:
+    # Where nobody sees the width (a pipe, a file), do not fold at 80.
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    with Live(report.table(stages, done), console=console, auto_refresh=False, vertical_overflow="visible") as live:
         options = Options(directory=directory, root=root, timeout=timeout, jobs=jobs, engine=engine, isolate=isolate)
         try:
             rows = asyncio.run(run_matrix(chosen, options, tell))

@@ -84,12 +84,13 @@ def _writing(tools: Sequence[Mapping[str, Any]], path: str) -> tuple[str, Any]:
 
 
 def _running(tools: Sequence[Mapping[str, Any]], command: str) -> tuple[str, Any]:
-    """A call that runs a command; a parameter that takes one of a few words is no command."""
+    """A call that runs a command: one that the tool cannot do without, and not one of a few words."""
     for tool in tools:
         parameters = tool.get("parameters") or {}
-        for name in _SHELL:
-            shape = parameters.get("properties", {}).get(name)
-            if shape is None or "enum" in shape:
+        required = parameters.get("required", ())
+        for name in (name for name in _SHELL if name in required):
+            shape = parameters["properties"][name]
+            if "enum" in shape:
                 continue
             value: Any = command
             if shape.get("type") == "array":
@@ -97,6 +98,8 @@ def _running(tools: Sequence[Mapping[str, Any]], command: str) -> tuple[str, Any
                 if tool["name"] in _ARGV:
                     value = ["sh", "-c", command]
             return str(tool["name"]), {**instance(parameters), name: value}
+        if "tools.exec_command(" in tool.get("description", ""):  # Codex: JavaScript that calls the real tools
+            return str(tool["name"]), {"input": f"text(await tools.exec_command({json.dumps({'cmd': command})}))"}
     raise NoTool("None of the tools offered runs a command")
 
 

@@ -96,7 +96,7 @@ class PrivateNetwork:
             return
         try:
             await asyncio.gather(_pump(reader, back), _pump(there, writer))
-        except ConnectionError:
+        except OSError:
             pass  # one side broke off; the other learns it by the end of its connection
         finally:
             writer.close()
