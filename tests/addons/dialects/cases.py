@@ -80,6 +80,13 @@ CASES = (
     Case("call-that-is-no-object", '<tool_call>{"name": "bash", "arguments": "ls"}</tool_call>', (
         text('<tool_call>{"name": "bash", "arguments": "ls"}</tool_call>'),
     )),
+    Case("call-whose-arguments-are-a-list", '<tool_call>{"name": "bash", "arguments": ["ls"]}</tool_call>', (
+        text('<tool_call>{"name": "bash", "arguments": ["ls"]}</tool_call>'),
+    )),
+    # The harness's own words for it are what the model is to learn from.
+    Case("call-of-a-tool-that-was-not-offered", '<tool_call>{"name": "nope", "arguments": {"a": 1}}</tool_call>', (
+        ("call", "nope", arguments({"a": 1})),
+    ), "tool_calls"),
     Case("call-without-arguments", '<tool_call>{"name": "bash", "arguments": {}}</tool_call>', (
         ("call", "bash", "{}"),
     ), "tool_calls"),
@@ -95,6 +102,8 @@ CASES = (
     Case("case-25-cut-in-thinking", "<think>I will", (thought("I will"),), "length", end=False),
     Case("case-25-cut-in-text", "cut sho", (text("cut sho"),), "length", end=False),
     Case("case-25-cut-in-a-call", f"ok {LS[:40]}", (text(f"ok {LS[:40]}"),), "length", end=False),
+    Case("case-25-cut-in-the-second-call", f"{LS}\n{PWD[:40]}", (call("ls"), text(f"\n{PWD[:40]}")), "tool_calls",
+         end=False),
     Case("case-31-characters-in-pieces", "🧑‍🚀 한 é", (text("🧑‍🚀 한 é"),)),
     Case("case-31-in-thinking-and-calls", f"<think>🧑‍🚀</think>한\n{written('é 🧑‍🚀')}", (
         thought("🧑‍🚀"), text("한\n"), call("é 🧑‍🚀"),
