@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from addons.completions import Adapt
+from addons.errors import EngineMismatch
+
 PATH = "/inference/v1/generate"
 
 
@@ -26,19 +29,26 @@ def request(model: str, shown: Shown, params: dict[str, Any], *, stream: bool) -
         "model": model,
         "token_ids": shown.ids,
         "content_parts": [{"type": "image_url", "url": url} for url in shown.urls],
-        "sampling_params": params,
+        "sampling_params": {"logprobs": 0, **params},
         "return_token_ids": True,
         "stream": stream,
     }
     return {**body, "stream_options": {"include_usage": True}} if stream else body
 
 
-def as_completion(reply: dict[str, Any]) -> dict[str, Any]:
-    """A reply, or one event of a stream, in the form of a completion's.
+def adapter(prompt: list[int]) -> Adapt:
+    """Gives a reply, or one event of a stream, in the form of a completion's.
 
-    Raises KeyError, TypeError or AttributeError for what is none.
+    It raises EngineMismatch for a prompt that vLLM expanded to another than `prompt`, and KeyError, TypeError or
+    AttributeError for what is no reply.
     """
-    return {**reply, "choices": [{**choice, "logprobs": _logprobs(choice)} for choice in reply["choices"]]}
+
+    def adapt(reply: dict[str, Any]) -> dict[str, Any]:
+        if (at := _differs(reply, prompt)) is not None:
+            raise EngineMismatch(f"vLLM expands the images to another prompt than expected, from token {at} on")
+        return {**reply, "choices": [{**choice, "logprobs": _logprobs(choice)} for choice in reply["choices"]]}
+
+    return adapt
 
 
 def places(reply: dict[str, Any]) -> tuple[list[int], list[tuple[int, int]]]:
@@ -47,7 +57,7 @@ def places(reply: dict[str, Any]) -> tuple[list[int], list[tuple[int, int]]]:
     return list(reply["prompt_token_ids"]), [(place["offset"], place["length"]) for place in placed]
 
 
-def differs(reply: dict[str, Any], prompt: Sequence[int]) -> int | None:
+def _differs(reply: dict[str, Any], prompt: Sequence[int]) -> int | None:
     """Where vLLM's prompt differs from `prompt`; None where it does not, or the event does not tell it."""
     told = reply.get("prompt_token_ids")
     if told is None or told == prompt:

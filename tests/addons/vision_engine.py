@@ -62,7 +62,7 @@ class VisionEngine(ScriptedEngine):
         if urls:
             return web.json_response({"error": {"message": "Failed to apply prompt replacement"}}, status=500)
         told = {"prompt_token_ids": prompt, "mm_placeholders": {"image": places}}
-        if body["sampling_params"] == {"max_tokens": 1}:  # the start-up probe
+        if body["sampling_params"] == {"logprobs": 0, "max_tokens": 1}:  # the start-up probe
             return web.json_response({**told, "choices": [self._choice([1], "length", None)]})
         self.generated.append(body)
         script = self.scripts.pop(0)

@@ -68,7 +68,7 @@ class Wiretap:
 
     def _note(self, asked: dict[str, Any], raw: bytes) -> None:
         prompt = asked["token_ids"] if "token_ids" in asked else asked["prompt"]
-        if isinstance(prompt[0], list) or asked.get("sampling_params") == {"max_tokens": 1}:
+        if isinstance(prompt[0], list) or asked.get("sampling_params") == {"logprobs": 0, "max_tokens": 1}:
             return  # the start-up checks
         completion = Completion(prompt)
         if asked["stream"]:
