@@ -178,6 +178,6 @@ HOUSEKEEPING: dict[tuple[str, str, str], Inert] = {
     ("HEAD", "api.anthropic.com", "/"): Inert(200),
     ("GET", "api.anthropic.com", "/api/hello"): Inert(200, '{"message":"hello"}'),
 }
-"""Answers that have a shape. All others: what is sent is taken, what is asked for is not there. Nor are the catalogues
-of models.dev and models.opencode.ai: an empty one leaves opencode and Kilo without a model, with none they use their own.
+"""Answers that have a shape. All others: what is sent is taken, what is asked for is not there. That goes for the
+catalogues of models.dev and models.opencode.ai too: by an empty one opencode and Kilo have no model, by none their own.
 """
