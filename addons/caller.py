@@ -1,26 +1,43 @@
-"""Who is calling: the session, as told by the proxy user, by the harness's own headers, or not at all.
+"""Who is calling, and what for, as far as the harness says so itself: by the proxy user, by headers, in the body.
 
-The interceptor hands this over in headers of ours on the loopback hop; a token known to both sides of the hop
-keeps anyone else from claiming a session by sending them.
+The interceptor hands the session over in headers of ours on the loopback hop; a token known to both sides of the hop
+keeps anyone else from claiming one by sending them.
+
+What harnesses send was seen on real ones: Claude Code's request class and agent id, Codex's subagent and turn
+metadata (in headers, or in the body over a WebSocket), opencode's and Kilo's parent session.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 SESSION_HEADER = "x-harnesstap-session"
 HOST_HEADER = "x-harnesstap-host"
 TOKEN_HEADER = "x-harnesstap-token"
 OURS = (SESSION_HEADER, HOST_HEADER, TOKEN_HEADER)
 
+Kind = Literal["main", "subagent", "compaction", "side"]
+"""What a harness says a call is for. `side`: a title, a classifier, a summary: no agent's turn."""
+
 _CONVERSATION_HEADERS = (
-    "x-claude-code-session-id", "session-id", "session_id", "x-session-id", "x-session-affinity", "x-affinity",
-    "thread-id", "conversation-id",
+    "x-claude-code-session-id", "x-parent-session-id", "session-id", "session_id", "x-session-id",
+    "x-session-affinity", "x-affinity", "thread-id", "conversation-id",
 )  # fmt: skip
-"""What harnesses send that names a conversation, most telling first (each seen on a real one)."""
+"""What harnesses send that names a run, most telling first. A subagent's session is its parent's."""
+_THREAD_HEADERS = (
+    "x-claude-code-agent-id", "thread-id", "conversation-id", "x-session-id", "x-session-affinity", "session-id",
+    "session_id", "x-claude-code-session-id",
+)  # fmt: skip
+"""What names one conversation within a run, most telling first."""
+
+_CLASSES: dict[str, Kind] = {
+    "main": "main", "subagent": "subagent", "workflow": "subagent", "compaction": "compaction", "auxiliary": "side",
+}  # fmt: skip
+"""Claude Code's."""
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _VERSION = re.compile(r"\d+(?:\.\w+)+")
@@ -28,10 +45,11 @@ _VERSION = re.compile(r"\d+(?:\.\w+)+")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is known of a caller before its request is read.
+    """What is known of a caller besides its conversation.
 
     `session` is the name from the proxy user, None for a plain proxy URL; `hint` then is the harness's own
-    name of the conversation, None when it sends none.
+    name of the run, None when it sends none. `thread` is its own name of the one conversation. `compacted` says
+    that the harness made the conversation from a summary.
     """
 
     host: str
@@ -40,6 +58,9 @@ class Caller:
     harness: str | None
     harness_version: str | None
     retry_count: int
+    thread: str | None = None
+    kind: Kind | None = None
+    compacted: bool = False
 
 
 def caller_of(headers: Mapping[str, str], *, trusted: bool, default_host: str) -> Caller:
@@ -50,12 +71,32 @@ def caller_of(headers: Mapping[str, str], *, trusted: bool, default_host: str) -
     harness, version = _harness(headers.get("user-agent", ""))
     retries = headers.get("x-stainless-retry-count", "0")
     return Caller(
-        host, session or None, hint, harness, version, int(retries) if retries.isascii() and retries.isdecimal() else 0
+        host, session or None, hint, harness, version,
+        int(retries) if retries.isascii() and retries.isdecimal() else 0,
+        thread=next((headers[h] for h in _THREAD_HEADERS if headers.get(h)), None),
+        kind=_kind(headers),
+        compacted=_set(headers, "x-claude-code-context-compacted"),
+    )  # fmt: skip
+
+
+def with_body(caller: Caller, body: Mapping[str, Any]) -> Caller:
+    """The same caller with what the body says that the headers did not.
+
+    A name of the run is `prompt_cache_key`, or `metadata.sessionId`; Codex's `client_metadata` has, over a WebSocket,
+    what is a header elsewhere.
+    """
+    sent = body.get("client_metadata")
+    told = {k: v for k, v in sent.items() if isinstance(v, str)} if isinstance(sent, Mapping) else {}
+    thread = told.get("thread_id") or _turn_metadata(told).get("thread_id")
+    return replace(
+        caller,
+        hint=caller.hint or _body_hint(body),
+        thread=caller.thread or (thread if isinstance(thread, str) else None),
+        kind=caller.kind or _kind(told),
     )
 
 
-def body_hint(body: Mapping[str, Any]) -> str | None:
-    """A conversation name inside the body: `prompt_cache_key`, or `metadata.sessionId`."""
+def _body_hint(body: Mapping[str, Any]) -> str | None:
     key = body.get("prompt_cache_key")
     if isinstance(key, str) and key:
         return f"prompt_cache_key:{key}"
@@ -65,6 +106,35 @@ def body_hint(body: Mapping[str, Any]) -> str | None:
             if isinstance(metadata.get(name), str) and metadata[name]:
                 return f"metadata.{name}:{metadata[name]}"
     return None
+
+
+def _kind(headers: Mapping[str, str]) -> Kind | None:
+    """What a call is for; a class that says nothing to us says nothing."""
+    if _set(headers, "x-claude-code-compaction"):
+        return "compaction"
+    told = _CLASSES.get(headers.get("x-claude-code-request-class", ""))
+    if told is not None:
+        return told
+    metadata = _turn_metadata(headers)
+    subagent = headers.get("x-openai-subagent") or metadata.get("subagent_kind")
+    if subagent == "compact" or metadata.get("request_kind") in ("compact", "compaction"):
+        return "compaction"
+    if subagent or any(headers.get(name) for name in ("x-claude-code-agent-id", "x-parent-session-id")):
+        return "subagent"
+    return None
+
+
+def _turn_metadata(headers: Mapping[str, str]) -> Mapping[str, Any]:
+    """Codex's, JSON in a header."""
+    try:
+        value = json.loads(headers.get("x-codex-turn-metadata", "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+def _set(headers: Mapping[str, str], name: str) -> bool:
+    return headers.get(name, "").strip().lower() not in ("", "0", "false", "none")
 
 
 def _harness(agent: str) -> tuple[str | None, str | None]:

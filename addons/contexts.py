@@ -8,20 +8,32 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import takewhile
+from typing import cast
 
-from addons.conversation import Message, Tool, ToolCall
-from addons.lineage import Prefix
+from addons.conversation import Conversation, Message
+from addons.drift import Sent
+from addons.images import Placed
+from addons.lineage import Prefix, Trail, instructs, trail
+from addons.neutral import message_from, tool_from
+from replay.ancestry import Ancestry
 from replay.reader import Reader
 from replay.records import Purpose
 from replay.schema import Turn
 
+TWINS = 16
+"""Turns kept of those that left the same conversation behind (parallel runs of one task, say)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A turn as its continuation sees it. `prompt` and `sampled` are int32 token ids."""
+    """A turn as its continuation sees it. `prompt` and `sampled` are int32 token ids.
+
+    `head` is the digest of its instructions and tools, `thread` the harness's own name of the conversation, `sent`
+    what its call sent exactly.
+    """
 
     turn_id: int
     session_id: int
@@ -29,7 +41,11 @@ class Context:
     sampled: array[int]
     reply: Message
     purpose: Purpose
-    opening: str
+    head: str
+    thread: str | None
+    sent: Sent
+    placed: tuple[Placed, ...] = ()
+    """The images in its prompt."""
 
     @property
     def tokens(self) -> int:
@@ -37,15 +53,12 @@ class Context:
         return len(self.prompt) + len(self.sampled)
 
 
-TWINS = 16
-"""Turns kept of those that left the same conversation behind (parallel runs of one task, say)."""
-
-
 class Contexts:
     """An LRU of contexts, bounded by the ids it holds (4 bytes each)."""
 
     def __init__(self, reader: Reader, max_ids: int = 16_000_000) -> None:
         self._reader = reader
+        self._ancestry = Ancestry(reader.store)
         self._max_ids = max_ids
         self._ids = 0
         self._by_digest: OrderedDict[str, list[Context]] = OrderedDict()
@@ -68,76 +81,85 @@ class Contexts:
         self._by_digest.clear()
         self._ids = 0
 
-    def find(self, session_id: int, candidates: Sequence[Prefix]) -> tuple[Context, Prefix] | None:
-        """The turn of a session that a call continues: the longest of its prefixes that is known."""
-        for prefix in candidates:
-            if (context := self._among(prefix, session_id)) is not None:
-                return context, prefix
-        if not candidates:
+    def find(self, session_id: int | None, conversation: Trail, thread: str | None = None) -> Context | None:
+        """The turn that a call continues, in one session or in any.
+
+        Of several that left the same behind it is the one of the same thread, else the one whose calls have these very
+        ids, else the newest.
+        """
+        prefix = conversation.continues
+        if prefix is None:
             return None
-        stored = self._reader.turns_by_digest([p.digest for p in candidates], session_id=session_id)
-        for prefix in candidates:
-            if (turn := stored.get(prefix.digest)) is not None:
-                context = self._load(turn)
-                self.remember(prefix.digest, context)
-                return context, prefix
+        twins = [one for one in self._remembered(prefix, session_id) if one.head == conversation.head]
+        if not twins:
+            stored = (one for one in self._stored(prefix, session_id, thread) if one.head == conversation.head)
+            return next(stored, None)
+        return max(twins, key=lambda one: (one.thread == thread, _calls(one) == prefix.call_ids, one.turn_id))
+
+    def nearest(self, session_id: int | None, conversation: Trail) -> tuple[Context, Prefix] | None:
+        """The turn that a call which continues none has most in common with: whatever its head, and wherever in the
+        conversation it is."""
+        for prefix in conversation.prefixes:
+            if remembered := self._remembered(prefix, session_id):
+                return max(remembered, key=lambda one: _likeness(one, conversation, prefix)), prefix
+        stored = self._ancestry.after([prefix.digest for prefix in conversation.prefixes], session_id)
+        for prefix in conversation.prefixes:
+            twins = [self._load(turn) for turn in stored if turn.after_digest == prefix.digest]
+            if twins:
+                return max(twins, key=lambda one: _likeness(one, conversation, prefix)), prefix
         return None
 
-    def session_of(self, candidates: Iterable[Prefix]) -> int | None:
-        """The session in which some turn left one of these behind: tells a keyless caller's session."""
-        wanted = list(candidates)
-        for prefix in wanted:
-            if (context := self._among(prefix, None)) is not None:
-                return context.session_id
-        stored = self._reader.turns_by_digest([p.digest for p in wanted], session_id=None) if wanted else {}
-        return next((stored[p.digest].session_id for p in wanted if p.digest in stored), None)
-
-    def _among(self, prefix: Prefix, session_id: int | None) -> Context | None:
-        """Of the turns that left this behind the one whose calls have these very ids, else the newest."""
-        twins = [c for c in self._by_digest.get(prefix.digest, ()) if session_id in (None, c.session_id)]
-        if not twins:
+    def session_of(self, conversation: Trail) -> int | None:
+        """The session of a call that does not tell: the one in which some turn left a part of its conversation behind,
+        under the same instructions and tools, or with calls of these very ids."""
+        found = self.nearest(None, conversation)
+        if found is None:
             return None
-        self._by_digest.move_to_end(prefix.digest)
-        exact = [c for c in twins if tuple(call.id for call in c.reply.tool_calls) == prefix.call_ids]
-        return (exact or twins)[-1]
+        context, prefix = found
+        same = context.head == conversation.head or (prefix.call_ids and _calls(context) == prefix.call_ids)
+        return context.session_id if same else None
+
+    def head_of(self, turn: Turn) -> str:
+        """The digest of a stored turn's instructions and tools."""
+        return self._head(turn)[1]
+
+    def _remembered(self, prefix: Prefix, session_id: int | None) -> list[Context]:
+        """Oldest first."""
+        twins = [c for c in self._by_digest.get(prefix.digest, ()) if session_id in (None, c.session_id)]
+        if twins:
+            self._by_digest.move_to_end(prefix.digest)
+        return twins
+
+    def _stored(self, prefix: Prefix, session_id: int | None, thread: str | None) -> Iterator[Context]:
+        """Newest first, but those of the thread before all."""
+        turns = self._ancestry.after([prefix.digest], session_id)
+        for turn in sorted(turns, key=lambda turn: turn.thread != thread):
+            context = self._load(turn)
+            self.remember(prefix.digest, context)
+            yield context
 
     def _load(self, turn: Turn) -> Context:
         prompt, (sampled, _) = self._reader.prompt_ids(turn), self._reader.sampled(turn)
         reply = message_from(self._reader.reply(turn) or {"role": "assistant"})
+        sent, head = self._head(turn)
         return Context(
-            turn.id, turn.session_id, array("i", prompt), array("i", sampled), reply,
-            cast(Purpose, turn.purpose), turn.opening or "",
+            turn.id, turn.session_id, array("i", prompt), array("i", sampled), reply, cast(Purpose, turn.purpose),
+            head, turn.thread, sent, tuple(Placed(**image) for image in self._reader.images(turn)),
         )  # fmt: skip
 
-
-def message_from(stored: dict[str, Any]) -> Message:
-    """A message as the store keeps it (see :func:`message_json`)."""
-    calls = tuple(ToolCall(c["id"], c["name"], c["arguments"]) for c in stored.get("tool_calls", ()))
-    return Message(
-        stored["role"], stored.get("content", ""), stored.get("reasoning", ""), calls,
-        stored.get("tool_call_id"), stored.get("name"),
-    )  # fmt: skip
-
-
-def message_json(message: Message) -> dict[str, Any]:
-    """A message for the store: only what it has."""
-    out: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        out["reasoning"] = message.reasoning
-    if message.tool_calls:
-        out["tool_calls"] = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
-    if message.tool_call_id is not None:
-        out["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        out["name"] = message.name
-    return out
+    def _head(self, turn: Turn) -> tuple[Sent, str]:
+        """What the turn's call sent, as far as it is stored, and the digest of its instructions and tools."""
+        stored = [None if message is None else message_from(message) for message in self._ancestry.past(turn)]
+        told = [message for message in takewhile(lambda m: m is not None and instructs(m), stored) if message]
+        tools = tuple(tool_from(tool) for tool in self._reader.tools(turn))
+        texts = [None if m is None or m.role == "assistant" else m.content for m in stored[len(told) :]]
+        sent = Sent(tuple(message.content for message in told), tools, tuple(texts))
+        return sent, trail(Conversation(tuple(told), tools)).head
 
 
-def tool_json(tool: Tool) -> dict[str, Any]:
-    """A tool for the store: only what it has."""
-    out: dict[str, Any] = {"name": tool.name}
-    if tool.description:
-        out["description"] = tool.description
-    if tool.parameters is not None:
-        out["parameters"] = tool.parameters
-    return out
+def _likeness(context: Context, conversation: Trail, prefix: Prefix) -> tuple[bool, bool, int]:
+    return context.head == conversation.head, _calls(context) == prefix.call_ids, context.turn_id
+
+
+def _calls(context: Context) -> tuple[str, ...]:
+    return tuple(call.id for call in context.reply.tool_calls)

@@ -11,15 +11,20 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from addons import meaning
 from addons.caller import Caller
 from addons.contexts import Contexts
-from addons.lineage import Prefix
+from addons.conversation import Message
+from addons.lineage import Trail
+from addons.neutral import message_from
+from addons.purposes import Known
+from replay.ancestry import Ancestry
 from replay.reader import Reader
-from replay.records import NewSession
+from replay.records import NewSession, Purpose
 from replay.writer import Recorder
 
 if TYPE_CHECKING:
@@ -29,6 +34,12 @@ KEEP_SESSIONS = 10_000
 """Sessions kept in memory; an older one costs a few reads when it calls again."""
 KEEP_BODIES = 64
 """Undelivered requests of one session that a retry can be matched to."""
+KEEP_SUMMARIES = 4
+"""Summaries of one session that a later conversation may have been made from."""
+_LONG = 400
+"""Characters from which on any reply of the agent's may be such a summary, whatever it was asked for."""
+_TELLING_LINE = 16
+"""Characters from which on a line of a summary is not in another text by chance."""
 
 
 @dataclass(slots=True)
@@ -41,16 +52,62 @@ class Attempt:
 
 @dataclass(slots=True)
 class LiveSession:
-    """A session that calls. `openings` are those of its roots so far: what its conversations began with."""
+    """A session that calls, and what its calls so far tell of the next."""
 
     id: int
     name: str
-    openings: set[str]
+    resumed: bool = False
+    """It called before this process knew it."""
+    heads: dict[int, str] = field(default_factory=dict)
+    """The instructions and tools, digested, with which conversations of its agent began; by their root."""
+    toolless: list[int] = field(default_factory=list)
+    """Those roots that have no tools and were not continued, while no call had tools: side calls, it may be."""
     offers_tools: bool = False
-    """Some call of the session offered tools."""
+    """Some conversation has tools."""
+    agent: str | None = None
+    """The program that its agent's calls come from."""
+    summaries: deque[str] = field(default_factory=lambda: deque(maxlen=KEEP_SUMMARIES))
     placing: asyncio.Lock = field(default_factory=asyncio.Lock)
     undelivered: OrderedDict[str, Attempt] = field(default_factory=OrderedDict)
     """By what a retry has in common with the call."""
+
+    def known(self, trail: Trail) -> Known:
+        """What its earlier calls tell of one."""
+        doubtful = self.toolless if trail.conversation.tools else ()
+        heads = {head for root, head in self.heads.items() if root not in doubtful}
+        return Known(bool(heads), trail.head in heads, self.offers_tools, self.agent if heads else None)
+
+    def opened(self, turn_id: int, purpose: Purpose, trail: Trail, parent_id: int | None, caller: Caller) -> list[int]:
+        """Learn from a call that was placed; gives the roots that now turn out to have been side calls."""
+        tools = bool(trail.conversation.tools)
+        side_calls: list[int] = []
+        if parent_id in self.toolless:
+            self.toolless.remove(parent_id)  # somebody goes on with it: a conversation
+        if tools and purpose in ("main", "subagent"):
+            side_calls, self.toolless, self.offers_tools = self.toolless, [], True
+            for root in side_calls:
+                del self.heads[root]
+        if purpose == "main" and parent_id is None:
+            self.agent = caller.harness if not self.heads else self.agent or caller.harness
+            self.heads[turn_id] = trail.head
+            if not tools and not self.offers_tools and caller.kind is None:
+                self.toolless.append(turn_id)
+        return side_calls
+
+    def replied(self, purpose: Purpose, reply: Message) -> None:
+        """Learn from a reply: a later conversation may be made from a summary, or from a long text like one."""
+        text = reply.content
+        if purpose == "compaction" or (purpose == "main" and not reply.tool_calls and len(text) >= _LONG):
+            self.summaries.append(text)
+
+    def quoted(self, trail: Trail) -> bool:
+        """Whether a conversation was made from a summary that the session has: begins with a third of its lines."""
+        if not self.summaries:
+            return False
+        messages = trail.conversation.messages
+        first = next((at for at, m in enumerate(messages) if m.role in ("assistant", "tool")), len(messages))
+        text = meaning.squeezed("\n".join(message.content for message in messages[:first]))
+        return any(_quotes(text, summary) for summary in self.summaries)
 
     def expect_delivery(self, key: str, turn: LiveTurn) -> None:
         """Remember a turn by its request."""
@@ -87,13 +144,14 @@ class Sessions:
     def __init__(self, recorder: Recorder, reader: Reader, contexts: Contexts) -> None:
         self._recorder = recorder
         self._reader = reader
+        self._ancestry = Ancestry(reader.store)
         self._contexts = contexts
         self._by_name: OrderedDict[str, LiveSession] = OrderedDict()
 
-    async def resolve(self, caller: Caller, hint: str | None, candidates: list[Prefix]) -> LiveSession:
-        """The session of a call. `hint` is the conversation's name inside the body, if any."""
-        name = caller.session or _from_hint(caller.hint or hint)
-        if name is None and (known := self._contexts.session_of(candidates)) is not None:
+    async def resolve(self, caller: Caller, trail: Trail) -> LiveSession:
+        """The session of a call."""
+        name = caller.session or _from_hint(caller.hint)
+        if name is None and (known := self._contexts.session_of(trail)) is not None:
             name = self._reader.session_name(known)
         if name is None:
             name = f"anon-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
@@ -105,18 +163,42 @@ class Sessions:
         live = None if name is None else self._by_name.get(name)
         return None if live is None else live.id
 
+    def earlier(self, session: LiveSession, key: str, body_digest: str) -> int | None:
+        """The turn of an earlier try of the same call that was never delivered, by this process or one before it."""
+        if key in session.undelivered or not session.resumed:
+            return session.earlier(key)
+        return self._ancestry.undelivered(session.id, body_digest)
+
     async def _open(self, name: str, caller: Caller) -> LiveSession:
         if (live := self._by_name.get(name)) is not None:
             self._by_name.move_to_end(name)
             return live
         row = NewSession(name=name, harness=caller.harness, harness_version=caller.harness_version)
         session_id = await asyncio.wrap_future(self._recorder.open_session(row))
-        openings = self._reader.openings(session_id)
-        # Of a session that called before we only know that; agents offer tools, so a root without is a side call.
-        live = self._by_name.setdefault(name, LiveSession(session_id, name, openings, bool(openings)))
+        live = self._by_name.setdefault(name, self._recalled(session_id, name))
         while len(self._by_name) > KEEP_SESSIONS:
             self._by_name.popitem(last=False)
         return live
+
+    def _recalled(self, session_id: int, name: str) -> LiveSession:
+        """What the record knows of a session that this process does not."""
+        roots = self._ancestry.roots(session_id)
+        mains = [turn for turn in roots if turn.purpose == "main"]
+        live = LiveSession(session_id, name, resumed=self._ancestry.has_turns(session_id))
+        live.offers_tools = any(turn.tools is not None for turn in roots)
+        live.heads = {turn.id: self._contexts.head_of(turn) for turn in mains[:KEEP_SUMMARIES]}
+        if roots:
+            for turn in reversed(self._ancestry.summaries(session_id, KEEP_SUMMARIES)):
+                live.replied("compaction", message_from(self._reader.reply(turn) or {"role": "assistant"}))
+        if not live.offers_tools:
+            live.toolless = [root for root in live.heads if not self._ancestry.children(root)]
+        return live
+
+
+def _quotes(text: str, summary: str) -> bool:
+    lines = [squeezed for line in summary.splitlines() if (squeezed := meaning.squeezed(line))]
+    telling = [line for line in lines if len(line) >= _TELLING_LINE]
+    return bool(telling) and 3 * sum(line in text for line in telling) >= len(telling)
 
 
 def _from_hint(hint: str | None) -> str | None:

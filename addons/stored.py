@@ -11,10 +11,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from addons.contexts import message_from
 from addons.conversation import Reply, Usage
 from addons.dialects.base import Dialect
 from addons.dialects.continuing import LookUp, State, nothing_stored
+from addons.neutral import message_from
 from replay.reader import Reader
 from replay.schema import Turn
 

@@ -8,7 +8,7 @@ import pytest
 from addons.conversation import Message, Sampling, Tool, ToolCall, ToolChoice
 from addons.dialects.messages import error_body, read, read_count
 from addons.errors import BadRequest
-from addons.lineage import digest_after, prefixes
+from addons.lineage import trail
 
 USER = {"role": "user", "content": "hi"}
 BASH = {"name": "Bash", "description": "d", "input_schema": {"type": "object", "properties": {"command": {}}}}
@@ -98,9 +98,8 @@ def test_a_system_message_stays_where_it_is() -> None:
     call = read(body(system="s", messages=history))
     assert [m.role for m in call.conversation.messages] == ["system", "user", "assistant", "system", "user"]
     earlier = read(body(system="s", messages=history[:1]))
-    assert digest_after(earlier.conversation, Message("assistant", "a")) in {
-        prefix.digest for prefix in prefixes(call.conversation)
-    }
+    left = trail(earlier.conversation).after(Message("assistant", "a"))
+    assert left in {prefix.digest for prefix in trail(call.conversation).prefixes}
 
 
 def test_a_turn_with_everything() -> None:
@@ -386,16 +385,13 @@ def test_a_count_needs_no_limit_and_may_end_with_an_assistant() -> None:
     assert counted.conversation.tools
 
 
-PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
-
-
 @pytest.mark.parametrize(
     ("change", "param", "words"),
     [
         ({"model": None}, "model", "model: Field required"),
         ({"model": 3}, "model", "model: Input should be a valid string"),
         ({"max_tokens": None}, "max_tokens", "max_tokens: Field required"),
-        ({"max_tokens": 0}, "max_tokens", "max_tokens: Input should be greater than or equal to 1"),
+        ({"max_tokens": -1}, "max_tokens", "max_tokens: Input should be greater than or equal to 0"),
         ({"max_tokens": "9"}, "max_tokens", "max_tokens: Input should be a valid number"),
         ({"messages": None}, "messages", "messages: Field required"),
         ({"messages": []}, "messages", "messages: at least one message is required"),
@@ -432,7 +428,11 @@ PREFILL = "This model does not support assistant message prefill. The conversati
             "messages[0].content[0].content[0].source",
             "messages.0.content.0.content.0.source: Field required",
         ),
-        ({"messages": [USER, {"role": "assistant", "content": "The answer is ("}]}, "messages", PREFILL),
+        (
+            {"messages": [USER, {"role": "assistant", "content": "The answer is "}]},
+            "messages",
+            "messages: final assistant content cannot end with trailing whitespace",
+        ),
         ({"temperature": 1.5}, "temperature", "temperature: Input should be less than or equal to 1"),
         ({"temperature": "hot"}, "temperature", "temperature: Input should be a valid number"),
         ({"top_p": -0.5}, "top_p", "top_p: Input should be greater than or equal to 0"),
