@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,11 +111,12 @@ class _Chooser:
         raise UnknownParser(f"{self._model.name}: {why}. Choose one by name: {', '.join(available())}")
 
     def _by_its_calls(self, written: _Written) -> ParserChoice | None:
-        if self._model.response_template is not None and self._reads_back(choice := self._config(), written):
-            return choice
-        for form in filter(_has_calls, FORMATS):
-            if self._reads_back(choice := self._format(form), written):
-                return choice
+        readers = [choice for choice in self._streaming() if self._reads_back(choice, written)]
+        # One that reads more than a plain call goes first, even before the model's own.
+        hard = self._written_call(_HARD)
+        better = [choice for choice in readers if hard is not None and self._reads_back(choice, hard)]
+        if found := [*better, *readers]:
+            return found[0]
         for family in self._families():
             try:
                 renderer = self._renderer(family)
@@ -125,6 +126,11 @@ class _Chooser:
             if same and self._reads_back(choice := self._held(renderer, _RENDERERS + family), written):
                 return choice
         return None
+
+    def _streaming(self) -> Iterator[ParserChoice]:
+        if self._model.response_template is not None:
+            yield self._config()
+        yield from map(self._format, filter(_has_calls, FORMATS))
 
     def _declared(self) -> ParserChoice | None:
         """The format that the model's files name without a call being written."""
@@ -210,14 +216,15 @@ class _Chooser:
         own = MODEL_RENDERER_MAP.get(self._model.name)
         return sorted(families, key=lambda family: family != own)
 
-    def _written_call(self) -> _Written | None:
+    def _written_call(self, calling: Message | None = None) -> _Written | None:
         """What the template writes for an assistant that calls a tool."""
+        calling = calling or _CALLING
         if not self._template.habits.tool_calls:
             return None
         user, tools = Message("user", "U"), self._template.tools(_TOOLS)
         try:
             before = self._template.render(self._template.messages([user]), tools)
-            after = self._template.render(self._template.messages([user, _CALLING]), tools, generation=False)
+            after = self._template.render(self._template.messages([user, calling]), tools, generation=False)
         except TemplateError:
             return None
         pairs = enumerate(zip(before, after, strict=False))
@@ -228,7 +235,7 @@ class _Chooser:
                 shared = match.start()
         ends = [(at, stop) for stop in self._stops if (at := after.find(stop, shared)) >= 0]
         end, stop = min(ends, default=(len(after), ""))
-        return _Written(after[:shared], after[shared:end], stop)
+        return _Written(calling.tool_calls[0], after[:shared], after[shared:end], stop)
 
     def _reads_back(self, choice: ParserChoice, written: _Written) -> bool:
         escape = self._encoder.escape()
@@ -238,7 +245,9 @@ class _Chooser:
             events += parser.feed(number, detokeniser.feed(number))
         events += parser.finish(written.stop)
         said = [event for event in merged(events) if isinstance(event, Called) or event.text.strip()]
-        return said == [Called(call.name, call.arguments) for call in _CALLING.tool_calls]
+        call = said[0] if len(said) == 1 else None
+        wanted = (written.call.name, json.loads(written.call.arguments))
+        return isinstance(call, Called) and (call.name, json.loads(call.arguments)) == wanted
 
     def _writes_the_same(self, renderer: Renderer, written: _Written) -> bool:
         """Whether the family renders a call as the template does; its other habits (dates) may differ."""
@@ -252,6 +261,7 @@ class _Chooser:
 class _Written:
     """An assistant's turn of one tool call, as a chat template writes it: prompt, turn, and the stop that ends it."""
 
+    call: ToolCall
     before: str
     text: str
     stop: str
@@ -268,5 +278,14 @@ def _read(path: Path) -> Any:
         raise UnknownParser(f"no response template in {path}: {error}") from error
 
 
-_TOOLS = (Tool("probe_tool", "d", {"type": "object", "properties": {"a": {"type": "string"}}}),)
+_TOOLS = (
+    Tool("probe_tool", "d", {"type": "object", "properties": {"a": {"type": "string"}}}),
+    Tool("probe-tool", "d", {"type": "object", "properties": {
+        "-a": {"type": "string"}, "n": {"type": "integer"}, "d": {"type": "object"},
+    }}),
+)  # fmt: skip
 _CALLING = Message("assistant", tool_calls=(ToolCall("call00001", "probe_tool", '{"a": "b c"}'),))
+_HARD = Message(
+    "assistant",
+    tool_calls=(ToolCall("call00001", "probe-tool", '{"-a": "b, \\"c\\" {d: e}", "n": 3, "d": {"x": [1, "y"]}}'),),
+)

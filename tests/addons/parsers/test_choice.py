@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,27 @@ def test_a_response_template_that_does_not_read_its_own_model_is_passed_over(tmp
     model = chatml(tmp_path, response_template={"start_anchor": "<|im_start|>assistant\n", "fields": fields})
     assert parser_for(model).name == "hermes"
     assert parser_for(model, "config").name == "config"
+
+
+@pytest.mark.skipif("gemma4" not in trl_templates(), reason="TRL is not installed")
+def test_a_response_template_that_reads_only_plain_calls_is_passed_over(tmp_path: Path) -> None:
+    """As Gemma 4's: its keys and names are words, but harnesses have a key `-n` and tools `mcp__a-b`."""
+    fields = {
+        "tool_calls": {
+            "open_pattern": r"<\|tool_call>call:(?P<name>\w+)",
+            "close_pattern": r"<tool_call\|>\s*",
+            "repeats": True,
+            "content": "json",
+            "content_args": {"string_delims": [['<|"|>', '<|"|>']], "unquoted_keys": True},
+            "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
+        },
+        "content": {"content": "text"},
+    }
+    template = {"start_anchor": "<|turn>model\n", "fields": fields}
+    model = trl_model(tmp_path, "gemma4", trl_templates()["gemma4"])
+    with_template = replace(model, response_template=template)
+    assert parser_for(with_template).name == "gemma4"
+    assert parser_for(with_template, "config").name == "config"
 
 
 @pytest.mark.parametrize(
