@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from trainer.commands.check import check
 from trainer.commands.dpo import dpo
 from trainer.commands.evaluate import evaluate
 from trainer.commands.grpo import grpo
@@ -40,6 +41,7 @@ app.command()(sft)
 app.command()(dpo)
 app.command()(rebuild)
 app.command("eval")(evaluate)
+app.command()(check)
 
 
 if __name__ == "__main__":

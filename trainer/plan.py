@@ -12,6 +12,7 @@ from certs.keys import is_session_name
 from replay.rewards import RewardFile
 from replay.schema import Session
 from trainer.tasks import Task
+from trainer.tasks.sandbox import Sandbox
 
 Stage = Literal["waiting", "running", "done", "failed", "skipped"]
 Assignment = Literal["all", "rotate"]
@@ -69,6 +70,7 @@ class Plan:
     train: bool = True
     """Whether the sessions form groups, which a trainer takes."""
     keep_workspaces: bool = False
+    sandbox: Sandbox | None = None
     preload: bool = False
     """Fork the sessions of harnesses that can be preloaded from one process that has imported them."""
 
@@ -79,6 +81,11 @@ class Plan:
             raise ValueError(f"the name of a run has no dots, since they part the names of its sessions: {self.run!r}")
         if not self.tasks or not self.runners:
             raise ValueError("no tasks to roll out" if self.runners else "no harness to roll out with")
+        if self.sandbox is not None and self.preload:
+            raise ValueError("a preloaded harness cannot be forked into a sandbox: choose one of the two")
+        for task in self.tasks:
+            if task.needs_sandbox and self.sandbox is None:
+                raise ValueError(f"{task.path}: a task in Harbor's format runs in a sandbox, and none is used")
         if self.rewards and not self.train:
             raise ValueError("reward files complete groups, and these sessions form none")
 

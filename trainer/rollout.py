@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from certs.environment import harness_environment, proxy_url
@@ -30,9 +31,8 @@ from replay.writer import Recorder
 from trainer import processes
 from trainer.launcher import Launcher, Plain, Preloaded
 from trainer.plan import Attempt, Outcome, Plan, Progress, Runner, attempts
-from trainer.tasks import Score, TaskError, prepare, verify
-
-VERIFY_SECONDS = 60.0
+from trainer.tasks import Score, TaskError
+from trainer.tasks.sandbox import needs_of
 
 
 async def rollout(plan: Plan, store: Store, *, progress: Progress = lambda *_: None) -> list[Outcome]:
@@ -106,10 +106,16 @@ async def _attempt(plan: Plan, attempt: Attempt, launcher: Launcher, store: Stor
         if directory.exists():
             shutil.rmtree(directory)
         (directory / "home").mkdir(parents=True)
-        await asyncio.to_thread(prepare, attempt.task, workspace)
+        await asyncio.to_thread(attempt.task.prepare, workspace, plan.sandbox)
         status = await _run_harness(plan, attempt, launcher, directory, workspace)
-        note = "" if status == 0 else f"ran longer than {plan.timeout:g} s" if status is None else f"exit {status}"
-        score = await asyncio.to_thread(verify, attempt.task, workspace, VERIFY_SECONDS)
+        note = (
+            ""
+            if status == 0
+            else f"ran longer than {_seconds(plan, attempt):g} s"
+            if status is None
+            else f"exit {status}"
+        )
+        score = await asyncio.to_thread(attempt.task.verify, workspace, plan.sandbox)
         if score.reward is None:
             note = f"not verified: {(score.log.strip().splitlines() or ['?'])[-1]}"
         broken = await asyncio.to_thread(_broken, store, attempt.name)
@@ -152,6 +158,11 @@ async def _record(plan: Plan, outcome: Outcome, recorder: Recorder, reader: Read
     await asyncio.wrap_future(recorder.score(name, reward, parts, status))
 
 
+def _seconds(plan: Plan, attempt: Attempt) -> float:
+    """How long the harness may work: what the task gives it, but no longer than the plan does."""
+    return min(plan.timeout, attempt.task.seconds or plan.timeout)
+
+
 async def _run_harness(
     plan: Plan, attempt: Attempt, launcher: Launcher, directory: Path, workspace: Path
 ) -> int | None:
@@ -166,9 +177,12 @@ async def _run_harness(
         proxy=harness_environment(proxy, plan.bundle),
     )
     argv = harness.argv(attempt.task.prompt, program)
+    if plan.sandbox is not None:
+        sandbox = replace(plan.sandbox, readable=(*plan.sandbox.readable, *needs_of(program), plan.bundle))
+        argv = sandbox.wrap(argv, workspace=workspace, home=directory / "home", inside=attempt.task.inside)
     process = await launcher.start(argv, env=env, cwd=workspace, log=directory / "harness.log")
     try:
-        return await asyncio.wait_for(process.wait(), plan.timeout)
+        return await asyncio.wait_for(process.wait(), _seconds(plan, attempt))
     except TimeoutError:
         processes.signal_group(process.pid, signal.SIGTERM)
         await asyncio.sleep(1.0)

@@ -16,7 +16,7 @@ from replay.store import Store
 from tests.conftest import TINY
 from tests.e2e.wiretap import Wiretap
 from tests.proxy import Proxy
-from trainer.tasks import Task, load_tasks, prepare
+from trainer.tasks import Task, load_tasks
 
 pytestmark = [pytest.mark.vllm, pytest.mark.harness, pytest.mark.network, pytest.mark.asyncio(loop_scope="module")]
 
@@ -28,7 +28,7 @@ async def run_mini(program: Path, proxy: Proxy, task: Task, session: str, folder
     workspace, home = folder / "workspace", folder / "home"
     home.mkdir(parents=True)
     workspace.mkdir()
-    prepare(task, workspace)
+    task.prepare(workspace)
     env = harnesses.environment(spec, program=program, home=home, proxy=proxy.environment(session))
     process = await asyncio.create_subprocess_exec(
         *spec.argv(task.prompt, program), cwd=workspace, env=env, stdin=asyncio.subprocess.DEVNULL,

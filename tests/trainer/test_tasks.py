@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.tasks import Score, Task, TaskError, load_tasks, prepare, verify
+from trainer.tasks import FolderTask, Score, TaskError, load_tasks
 
 
 def make_task(root: Path, name: str = "one", verify_script: str = "exit 0", prompt: str = "Do it.\n") -> Path:
@@ -23,7 +23,7 @@ def score(tmp_path: Path, script: str, timeout: float = 10.0) -> Score:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "out.txt").write_text("reward=1\n")
-    return verify(Task("one", "Do it.", folder), workspace, timeout)
+    return FolderTask("one", "Do it.", folder, verify_seconds=timeout).verify(workspace)
 
 
 def test_load_sorts_and_strips(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_prepare_copies_files_then_runs_setup(tmp_path: Path, monkeypatch: pytes
     )
     monkeypatch.setenv("SECRET", "s3cret")
     workspace = tmp_path / "new" / "workspace"
-    prepare(load_tasks(tmp_path / "set")[0], workspace)
+    load_tasks(tmp_path / "set")[0].prepare(workspace)
     assert (workspace / "b.txt").read_text() == "a"
     assert os.access(workspace / "run.sh", os.X_OK)
     assert (workspace / "secret.txt").read_text() == "\n"
@@ -88,13 +88,13 @@ def test_prepare_refuses_a_used_workspace_and_a_failing_setup(tmp_path: Path) ->
     workspace.mkdir()
     (workspace / "left.txt").write_text("over")
     with pytest.raises(TaskError, match="workspace: not empty"):
-        prepare(task, workspace)
+        task.prepare(workspace)
     (folder / "setup.sh").write_text("echo no luck >&2; exit 3")
     with pytest.raises(TaskError, match=r"(?s)setup\.sh: exit status 3.*no luck"):
-        prepare(task, tmp_path / "other")
+        task.prepare(tmp_path / "other")
     (folder / "setup.sh").write_text("sleep 30")
     with pytest.raises(TaskError, match="did not end within"):
-        prepare(task, tmp_path / "third", timeout=0.2)
+        FolderTask(task.name, task.prompt, task.path, setup_seconds=0.2).prepare(tmp_path / "third")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_verify_runs_in_a_minimal_environment(tmp_path: Path, monkeypatch: pytes
 
 def test_verify_without_workspace_is_none(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "set")
-    assert verify(Task("one", "Do it.", folder), tmp_path / "gone").reward is None
+    assert FolderTask("one", "Do it.", folder).verify(tmp_path / "gone").reward is None
 
 
 def test_verify_log_is_bounded(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.tasks import load_tasks, prepare, verify
+from trainer.tasks import load_tasks
 from trainer.tiny.harness import run
 from trainer.tiny.make_tasks import DEMO, write_task
 from trainer.tiny.world import FAMILIES, FILES, WORDS, draw_example
@@ -47,10 +47,10 @@ def test_family_right_commands_earn_one_and_wrong_ones_nothing(name: str, tmp_pa
         task = load_tasks(tmp_path / "set")[-1]
         for index, command in enumerate((example.right, *example.wrong, "true")):
             workspace = tmp_path / f"{seed}-{index}"
-            prepare(task, workspace)
+            task.prepare(workspace)
             run(example.look or "true", workspace)
             run(command, workspace)
-            assert verify(task, workspace).reward == float(index == 0), command
+            assert task.verify(workspace).reward == float(index == 0), command
 
 
 def test_demo_tasks_are_the_ones_the_script_writes(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_a_link_to_the_right_content_is_not_a_solution(tmp_path: Path) -> None:
     write_task(draw_example("copy", random.Random(0)), tmp_path / "set" / "copy")
     (task,) = load_tasks(tmp_path / "set")
     workspace = tmp_path / "workspace"
-    prepare(task, workspace)
+    task.prepare(workspace)
     source, target = task.prompt.split()[3::2]
     (workspace / target).symlink_to(source)
-    assert verify(task, workspace).reward == 0.0
+    assert task.verify(workspace).reward == 0.0
 
 
 @settings(max_examples=200, deadline=None)

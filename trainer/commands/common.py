@@ -19,6 +19,7 @@ from trainer.processes import ProcessFailed
 from trainer.push import PushError, PushMismatch
 from trainer.serve import VllmMissing
 from trainer.tasks import TaskError
+from trainer.tasks.sandbox import SandboxError
 
 # Must be in place before torch starts its threads and before transformers looks.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside a busy vLLM, spinning threads cost most of the speed
@@ -40,7 +41,7 @@ def plain_errors() -> Iterator[None]:
     """Say what went wrong, without a traceback, where the message is made for the user."""
     expected = (
         FileNotFoundError, FloatingPointError, HarnessError, NothingToTrain, ProcessFailed, PushError, PushMismatch,
-        StoreError, TaskError, TrustError, UnknownSession, ValueError, VllmMissing,
+        SandboxError, StoreError, TaskError, TrustError, UnknownSession, ValueError, VllmMissing,
     )  # fmt: skip
     try:
         yield

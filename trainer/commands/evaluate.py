@@ -34,6 +34,7 @@ def evaluate(
     max_turns: planning.TurnsOption = None,
     max_tokens: planning.TokensOption = None,
     directory: planning.DirectoryOption = Path("runs/evaluations"),
+    sandbox: planning.SandboxOption = "auto",
     preload: planning.PreloadOption = False,
     root: planning.RootOption = table.DEFAULT_ROOT,
     harness_file: planning.FileOption = table.SHIPPED,
@@ -67,6 +68,7 @@ def evaluate(
             root=root,
             harness_file=harness_file,
             preload=preload,
+            sandbox=sandbox,
             budget=Budget(turns=max_turns, tokens=max_tokens),
             train=False,
         )

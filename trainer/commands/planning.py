@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,11 +16,14 @@ from certs.files import default_home
 from replay.reader import Reader
 from replay.rewards import RewardFile, load
 from replay.store import Store
-from trainer.commands.common import console
+from trainer.commands.common import console, errors
 from trainer.display import RolloutView, sessions_table
 from trainer.plan import Assignment, Budget, Outcome, Plan, Runner
 from trainer.rollout import rollout
 from trainer.tasks import load_tasks
+from trainer.tasks.sandbox import Sandbox, SandboxError
+
+SandboxChoice = Literal["auto", "bwrap", "off"]
 
 HarnessOption = Annotated[str, typer.Option("--harness", help="Which harnesses, parted by commas.")]
 TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only these tasks; may be repeated.")]
@@ -30,6 +33,10 @@ TurnsOption = Annotated[int | None, typer.Option("--max-turns", min=1, help="Mod
 TokensOption = Annotated[int | None, typer.Option("--max-session-tokens", min=1, help="Sampled tokens of one session.")]
 DirectoryOption = Annotated[Path, typer.Option("--directory", help="For logs and workspaces.")]
 KeepOption = Annotated[bool, typer.Option("--keep", help="Keep workspaces and home folders.")]
+SandboxOption = Annotated[
+    SandboxChoice,
+    typer.Option("--sandbox", help="Run harness and scripts in bubblewrap; auto: where it works."),
+]
 PreloadOption = Annotated[
     bool, typer.Option("--preload", help="Import a Python harness once and fork its sessions: much faster starts.")
 ]
@@ -60,6 +67,7 @@ def make_plan(
     rewards: Sequence[str] = (),
     train: bool = True,
     preload: bool = False,
+    sandbox: SandboxChoice = "auto",
 ) -> Plan:
     """The plan that the options describe; raises what `plain_errors` tells, naming the option at fault."""
     specs = [table.get(name.strip(), harness_file) for name in harness.split(",")]
@@ -86,8 +94,23 @@ def make_plan(
         rewards=tuple(_reward_file(text) for text in rewards),
         train=train,
         preload=preload,
+        sandbox=find_sandbox("off" if preload and sandbox == "auto" else sandbox),
         keep_workspaces=keep,
     )
+
+
+def find_sandbox(choice: SandboxChoice) -> Sandbox | None:
+    """The sandbox to use; raises SandboxError for "bwrap" where it does not work. "auto" says when it goes without."""
+    if choice == "off":
+        return None
+    try:
+        return Sandbox.find()
+    except SandboxError as error:
+        if choice == "bwrap":
+            raise
+        note = f"no sandbox ({error}): what the model runs, runs as you"
+        errors.print(note, style="yellow", markup=False, highlight=False)
+        return None
 
 
 def roll_out(plan: Plan, store: Store) -> list[Outcome]:

@@ -14,7 +14,7 @@ import torch
 import typer
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from trainer.tasks import Task, load_tasks, prepare, verify
+from trainer.tasks import Task, load_tasks
 from trainer.tiny.harness import SUBMIT, Message, MiniSweAgent, run
 
 MAX_CALLS = 8
@@ -89,14 +89,14 @@ def attempt(
             for i in range(samples)
         ]
         for session in sessions:
-            prepare(session.task, session.workspace)
+            session.task.prepare(session.workspace)
         for _ in range(MAX_CALLS):
             running = [session for session in sessions if not session.submitted]
             for batch in (running[i : i + BATCH] for i in range(0, len(running), BATCH)):
                 for session, reply in zip(batch, sample(model, tokenizer, batch, mini), strict=True):
                     step(session, reply, tokenizer, mini)
         for session in sessions:
-            session.reward = verify(session.task, session.workspace).reward
+            session.reward = session.task.verify(session.workspace).reward
     return sessions
 
 
