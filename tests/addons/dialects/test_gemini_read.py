@@ -345,7 +345,7 @@ def test_validated_is_not_any() -> None:
     config = {"mode": "VALIDATED", "allowedFunctionNames": ["ls"]}
     call = call_of(tools=[{"functionDeclarations": [LS]}], toolConfig={"functionCallingConfig": config})
     assert call.tool_choice == ToolChoice("auto", ("ls",))
-    assert call.ignored_fields == ("toolConfig.functionCallingConfig.mode[]",)
+    assert call.ignored_fields == ("toolConfig.functionCallingConfig.mode[VALIDATED]",)
 
 
 def test_auto_without_tools_is_a_plain_call() -> None:
@@ -413,7 +413,7 @@ def test_thinking(thinking: Any, variables: Any, ignored: Any, shown: bool) -> N
 def test_logprobs() -> None:
     assert call_of(generationConfig={"responseLogprobs": True}).options == {"logprobs": True}
     call = call_of(generationConfig={"responseLogprobs": True, "logprobs": 3})
-    assert (call.options, call.ignored_fields) == ({"logprobs": True}, ("generationConfig.logprobs",))
+    assert (call.options, call.top_logprobs, call.ignored_fields) == ({"logprobs": True}, 3, ())
 
 
 def test_nothing_is_dropped_silently() -> None:
@@ -458,7 +458,7 @@ def test_nothing_is_dropped_silently() -> None:
         ({"generationConfig": {"temperature": True}}, "generationConfig.temperature", "TYPE_FLOAT"),
         ({"generationConfig": {"maxOutputTokens": 0}}, "generationConfig.maxOutputTokens", "max_output_tokens must be"),
         ({"generationConfig": {"maxOutputTokens": 1.5}}, "generationConfig.maxOutputTokens", "(TYPE_INT32), 1.5"),
-        ({"generationConfig": {"candidateCount": 2}}, "generationConfig.candidateCount", "Only one candidate"),
+        ({"generationConfig": {"candidateCount": 2}}, "generationConfig.candidateCount", "Multiple candidates"),
         ({"generationConfig": {"stopSequences": [""]}}, "generationConfig.stopSequences", "stop_sequences"),
         ({"generationConfig": {"logprobs": 2}}, "generationConfig.logprobs", "response_logprobs"),
         ({"generationConfig": {"responseModalities": ["AUDIO"]}}, "generationConfig.responseModalities", "TEXT"),
@@ -720,4 +720,5 @@ def test_every_field_of_the_sdks_schema_reaches_the_model() -> None:
 def _without(call: Call) -> tuple[Any, ...]:
     return (
         call.conversation, call.sampling, call.tool_choice, call.constraint, call.options, call.parallel_tool_calls,
+        call.top_logprobs,
     )  # fmt: skip
