@@ -20,6 +20,7 @@ _WIDTH = 160
 
 
 def matrix(
+    context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; all if none.")] = None,
     engine: Annotated[str | None, typer.Option(metavar="URL", help="A real vLLM instead of the scripted one.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Harnesses at a time.")] = 1,
@@ -39,12 +40,14 @@ def matrix(
         tap matrix
         tap matrix codex pi --jobs 2
         tap matrix --engine http://127.0.0.1:8000
+        tap matrix codex -- --set tap_websocket=false
 
     Harnesses are installed as needed. The model is a script that takes the first
     tool offered that can write a file, so what is tried is the harness and us,
     token for token. A row is green when the file is written, all calls were
     answered, the conversation is one training sequence, and nothing went past the
     proxy. With a real vLLM, the task may fail. Exit status 1 if a row is red.
+    What follows -- goes to mitmdump.
     """
     from addons.matrix import report
     from addons.matrix.row import Row
@@ -68,7 +71,15 @@ def matrix(
     # Where nobody sees the width (a pipe, a file), do not fold at 80.
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     with Live(report.table(stages, done), console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        options = Options(directory=directory, root=root, timeout=timeout, jobs=jobs, engine=engine, isolate=isolate)
+        options = Options(
+            directory=directory,
+            root=root,
+            timeout=timeout,
+            jobs=jobs,
+            engine=engine,
+            isolate=isolate,
+            proxy_arguments=tuple(context.args),
+        )
         try:
             rows = asyncio.run(run_matrix(chosen, options, tell))
         except MatrixError as error:

@@ -85,7 +85,11 @@ class ScriptedEngine:
         return web.json_response({"weight_version": "0"})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
-        return web.json_response({"tokens": self._encode((await request.json())["prompt"])})
+        body = await request.json()
+        if "messages" in body:
+            error = {"error": {"message": "it has no chat template of its own", "code": 400}}
+            return web.json_response(error, status=400)
+        return web.json_response({"tokens": self._encode(body["prompt"])})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = orjson.loads(await request.read())

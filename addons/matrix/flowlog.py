@@ -35,7 +35,7 @@ class FlowLog:
         """A tunnel that was refused: nothing else will be heard of it."""
         if flow.response is not None:
             session = _user(flow.request.headers.get("proxy-authorization", ""))
-            self._write(flow, session, flow.request.host, kind="refused")
+            self._write(flow, session, flow.request.host, kind="no tunnel")
 
     def response(self, flow: http.HTTPFlow) -> None:
         """A request that was answered."""

@@ -12,6 +12,9 @@ from typing import Any
 from replay.reader import Reader
 from replay.schema import Turn
 
+_OURS = ("model", "compact", "stored", "models", "count")
+"""Requests that the gateway serves; all others are a harness's housekeeping."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -73,12 +76,12 @@ def row_of(
         purposes=Counter(turn.purpose for turn in turns),
         sequences=overview.sequences,
         main_sequences=len(_leaves(turns)),
-        housekeeping=_distinct(line["host"] for line in wire if line["kind"] in ("housekeeping", "foreign", "refused")),
-        faults=tuple(_faults(run, turns, model)),
+        housekeeping=_distinct(line["host"] for line in wire if line["kind"] not in _OURS),
+        faults=tuple(_faults(run, turns, model, _breaks(reader, turns))),
     )
 
 
-def _faults(run: Run, turns: Sequence[Turn], model: Sequence[Mapping[str, Any]]) -> list[str]:
+def _faults(run: Run, turns: Sequence[Turn], model: Sequence[Mapping[str, Any]], breaks: Sequence[Turn]) -> list[str]:
     """What is not as it should be; what went wrong first on the wire comes first, since the rest follows from it."""
     faults = [
         f"{line['method']} {line['host']}{line['path']}: {line['error'] or line['status']}"
@@ -88,8 +91,10 @@ def _faults(run: Run, turns: Sequence[Turn], model: Sequence[Mapping[str, Any]])
     for number, turn in enumerate(turns, 1):
         if turn.status != "complete":
             faults.append(f"turn {number} {turn.status}: {(turn.error or {}).get('message', '')}".rstrip(": "))
-    for turn in _roots(turns)[1:]:
+    for turn in breaks:
         faults.append(f"turn {turns.index(turn) + 1} continues none before it: {turn.drift_reason}")
+    if not breaks and len(leaves := _leaves(turns)) > 1:
+        faults.append(f"the conversation forked into {len(leaves)} sequences")
     if not turns:
         faults.append("no model call reached us")
     if run.bypassed:
@@ -103,9 +108,17 @@ def _faults(run: Run, turns: Sequence[Turn], model: Sequence[Mapping[str, Any]])
     return faults
 
 
-def _roots(turns: Sequence[Turn]) -> list[Turn]:
-    """The main conversation should have one."""
-    return [turn for turn in turns if turn.purpose == "main" and turn.parent_id is None]
+def _breaks(reader: Reader, turns: Sequence[Turn]) -> list[Turn]:
+    """Roots that should have continued a turn: a second of the main conversation; or whatever it passes for, one that
+    brings a tool's result, since every call of a tool was sampled here.
+    """
+    roots = [turn for turn in turns if turn.parent_id is None]
+    main = [turn for turn in roots if turn.purpose == "main"]
+    return [
+        turn
+        for turn in roots
+        if turn in main[1:] or any(message["role"] == "tool" for message in reader.new_messages(turn))
+    ]
 
 
 def _leaves(turns: Sequence[Turn]) -> list[Turn]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from addons.matrix.actor import act
-from addons.matrix.engine import ScriptedEngine
+from addons.matrix.engine import Script, ScriptedEngine
 from addons.matrix.model import write_model
 from addons.matrix.network import available
 from addons.matrix.row import Row, row_of, wire_of
@@ -38,7 +38,9 @@ class MatrixError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`engine` is a vLLM's address, None for the scripted one; `directory` must not exist; `timeout` is in seconds."""
+    """`engine` is a vLLM's address, None for one that says what `script` says; `directory` must not exist; `timeout` is
+    in seconds; `proxy_arguments` go to mitmdump.
+    """
 
     directory: Path
     root: Path
@@ -46,6 +48,8 @@ class Options:
     jobs: int = 1
     engine: str | None = None
     isolate: bool = True
+    script: Script = act
+    proxy_arguments: tuple[str, ...] = ()
 
 
 async def matrix(chosen: Sequence[Harness], options: Options, tell: Tell) -> list[Row]:
@@ -59,13 +63,13 @@ async def matrix(chosen: Sequence[Harness], options: Options, tell: Tell) -> lis
     async with AsyncExitStack() as stack:
         engine = options.engine
         if engine is None:
-            engine = await stack.enter_async_context(_scripted(directory / "model"))
+            engine = await stack.enter_async_context(_scripted(directory / "model", options.script))
         home, store_url = directory / "tap", f"sqlite:///{directory / 'harnesstap.db'}"
         flows = directory / "flows.jsonl"
         authority = ca.ensure(home, provider_hosts())
         store = stack.enter_context(Store.open(store_url))
         recorder = stack.enter_context(Recorder(store))
-        port = await stack.enter_async_context(_proxy(directory, home, engine, store_url, flows))
+        port = await stack.enter_async_context(_proxy(options, home, engine, store_url, flows))
         bench = Bench(
             directory=directory, home=home, bundle=authority.bundle, proxy_port=port, timeout=options.timeout,
             scripted=options.engine is None, isolated=options.isolate and available(),
@@ -95,14 +99,14 @@ async def matrix(chosen: Sequence[Harness], options: Options, tell: Tell) -> lis
 
 
 @asynccontextmanager
-async def _scripted(folder: Path) -> AsyncIterator[str]:
+async def _scripted(folder: Path, script: Script) -> AsyncIterator[str]:
     model = await asyncio.to_thread(ModelFiles.load, str(write_model(folder)))
-    async with ScriptedEngine(model, act).serving() as url:
+    async with ScriptedEngine(model, script).serving() as url:
         yield url
 
 
 @asynccontextmanager
-async def _proxy(directory: Path, home: Path, engine: str, store: str, flows: Path) -> AsyncIterator[int]:
+async def _proxy(options: Options, home: Path, engine: str, store: str, flows: Path) -> AsyncIterator[int]:
     """`tap up`, as a user starts it, with a second addon that notes requests."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -110,7 +114,8 @@ async def _proxy(directory: Path, home: Path, engine: str, store: str, flows: Pa
     command = [sys.executable, "-c", "from addons.cli import app; app()", "up", "--port", str(port)]
     command += ["--home", str(home), "--engine", engine, "--store", store, "--"]
     command += ["-s", str(Path(__file__).with_name("flowlog.py")), "--set", f"tap_flow_log={flows}"]
-    log = directory / "tap.log"
+    command += options.proxy_arguments
+    log = flows.with_name("tap.log")
     with log.open("wb") as sink:
         env = {**os.environ, "PYTHONUNBUFFERED": "1"}
         process = await asyncio.create_subprocess_exec(
