@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+awk '!seen[$0]++' list.txt > clean.txt

@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+find tree -type f -empty -delete

@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+echo 'sort -n "$1"' > sortnum.sh

@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+sha256sum release.bin | cut -d' ' -f1 > digest.txt

@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for. What is in it is not to be trusted: quoted, no links followed.
+plain() { [ -f "$1" ] && [ ! -L "$1" ]; }
+plain largest.txt || exit 1
+[ "$(tr -d "[:space:]" < largest.txt)" = beta.bin ] || exit 1

@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+(cat jan.csv; tail -n +2 feb.csv) > all.csv

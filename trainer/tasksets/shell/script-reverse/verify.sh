@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Solved if the script does what was asked, on inputs that it has not seen.
+plain() { [ -f "$1" ] && [ ! -L "$1" ]; }
+scratch=$(mktemp -d)
+plain reverse.sh || exit 1
+check() { got=$(timeout 5 bash reverse.sh "${@:2}" 2>/dev/null < "${INPUT:-/dev/null}") || got="status $?:$got"; [ "$got" = "$1" ] || exit 1; }
+check olleh hello
+check a a
+check 'c b a' 'a b c'
+exit 0

@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+sort -u names.txt > unique.txt

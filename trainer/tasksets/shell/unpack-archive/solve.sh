@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+mkdir unpacked && tar -xf bundle.tar -C unpacked
