@@ -241,6 +241,23 @@ async def test_a_restarted_proxy_knows_the_images(seeing: Rig) -> None:
     assert seeing.reader.prompt_ids(second) == expanded(engine, engine.generated[1])
 
 
+async def test_a_response_is_continued_by_its_id(seeing: Rig) -> None:
+    engine = cast(VisionEngine, seeing.engine)
+    engine.say("A cat.")
+    engine.say("Yes.")
+    shown = [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,Y2F0"}]}]
+    async with httpx.AsyncClient() as http:
+        url = f"{seeing.url}/v1/responses"
+        first = (await http.post(url, json={"model": "m", "input": shown})).json()
+        again = {"model": "m", "input": "sure?", "previous_response_id": first["id"]}
+        assert (await http.post(url, json=again)).status_code == 200
+    (session,) = seeing.reader.sessions()
+    turns = seeing.reader.turns(session)
+    assert turns[1].parent_id == turns[0].id
+    assert seeing.reader.prompt_ids(turns[1]) == expanded(engine, engine.generated[1])
+    assert [part["url"] for part in engine.generated[1]["content_parts"]] == ["data:image/png;base64,Y2F0"]
+
+
 async def test_another_image_is_another_conversation(seeing: Rig) -> None:
     seeing.engine.say("A cat.")
     seeing.engine.say("Yes.")
