@@ -10,15 +10,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sqlalchemy import Connection, Insert, Table, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute
 
-from replay import bodies, codec, redact
-from replay.records import NewBatch, NewSession, NewTurn, SessionStatus, TurnEnd
+from replay import bodies, codec, redact, search
+from replay.records import NewBatch, NewSession, NewTurn, Purpose, SessionStatus, TurnEnd
 from replay.schema import Base, Batch, BatchRow, Blob, Session, Turn
 
 # Made once, on the table: building them for each turn would cost more than running them.
@@ -29,10 +29,12 @@ _END_TURN = update(_TURN).where(_TURN.c.id == bindparam("turn_id"), _TURN.c.stat
 
 @dataclass(frozen=True, slots=True)
 class Prepared[T]:
-    """A write, ready. `blobs` are JSON texts by digest; `apply` needs them stored."""
+    """A write, ready. `blobs` are JSON texts, and images, by digest; `apply` needs them stored."""
 
     blobs: Mapping[str, bytes]
     apply: Callable[[Connection], T]
+    messages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Messages by digest, to be searched for; `apply` needs them indexed."""
 
 
 def blob_rows(blobs: Mapping[str, bytes]) -> list[dict[str, Any]]:
@@ -75,8 +77,8 @@ def prepare_session(new: NewSession, at: float) -> Prepared[int]:
     return Prepared({}, apply)
 
 
-def prepare_turn(new: NewTurn, cache: ItemCache) -> Prepared[int]:
-    """Insert a turn as `open`; gives its id."""
+def prepare_turn(new: NewTurn, cache: ItemCache, owner: str) -> Prepared[int]:
+    """Insert a turn of `owner` as `open`; gives its id."""
     body = bodies.split(new.request)
     messages = [codec.dumps(message) for message in new.messages]
     digests = [codec.digest(text) for text in messages]
@@ -85,19 +87,24 @@ def prepare_turn(new: NewTurn, cache: ItemCache) -> Prepared[int]:
         "session_id": new.session_id,
         "parent_id": new.parent_id,
         "retry_of": new.retry_of,
+        "replays": new.replays,
         "purpose": new.purpose,
         "dialect": new.dialect,
         "route": clean(redact.url(new.route)),
         "model": clean(new.model),
         "status": "open",
+        "owner": owner,
         "prompt_suffix": new.prompt_suffix,
         "prompt_length": new.prompt_length,
         "suffix_length": len(new.prompt_suffix),
+        "images": [dict(image) for image in new.images] or None,
         "n_sampled": 0,
         "sampling_asked": redact.fields(dict(new.sampling_asked)),
         "sampling_sent": redact.fields(dict(new.sampling_sent)),
         "ignored_fields": list(new.ignored_fields),
         "drift_reason": new.drift_reason,
+        "drift_detail": clean(new.drift_detail),
+        "thread": clean(new.thread),
         "template_hash": new.template_hash,
         "weight_version": new.weight_version,
         "body_digest": new.body_digest,
@@ -112,17 +119,20 @@ def prepare_turn(new: NewTurn, cache: ItemCache) -> Prepared[int]:
     def apply(connection: Connection) -> int:
         _check_session(connection, new)
         items = bodies.encode_items(body.items, _parent_items(connection, new, cache))
-        return int(connection.execute(_INSERT_TURN, {**values, "request_items": items}).scalar_one())
+        turn_id = int(connection.execute(_INSERT_TURN, {**values, "request_items": items}).scalar_one())
+        search.link(connection, turn_id, digests)
+        return turn_id
 
-    blobs = {**body.blobs, **dict(zip(digests, messages, strict=True))}
+    blobs = {**body.blobs, **dict(zip(digests, messages, strict=True)), **new.files}
     if tools is not None:
         blobs[codec.digest(tools)] = tools
-    return Prepared(blobs, apply)
+    return Prepared(blobs, apply, dict(zip(digests, new.messages, strict=True)))
 
 
 def prepare_end(turn_id: int, end: TurnEnd) -> Prepared[None]:
     """Close an open turn with what was sampled."""
     reply = None if end.reply is None else codec.dumps(end.reply)
+    digest = None if reply is None else codec.digest(reply)
     values = {
         "status": end.status,
         "sampled": end.sampled,
@@ -131,7 +141,7 @@ def prepare_end(turn_id: int, end: TurnEnd) -> Prepared[None]:
         "finish": end.finish,
         "stop_sequence": clean(end.stop_sequence),
         "usage": None if end.usage is None else dict(end.usage),
-        "reply": None if reply is None else codec.digest(reply),
+        "reply": digest,
         "after_digest": end.after_digest,
         "weight_version_end": end.weight_version_end,
         "first_token_at": end.first_token_at,
@@ -145,8 +155,37 @@ def prepare_end(turn_id: int, end: TurnEnd) -> Prepared[None]:
         if changed.rowcount != 1:
             status = connection.execute(select(Turn.status).where(Turn.id == turn_id)).scalar_one_or_none()
             raise ValueError(f"no turn {turn_id}" if status is None else f"turn {turn_id} is already {status}")
+        if digest is not None:
+            search.link(connection, turn_id, [digest])
 
-    return Prepared({} if reply is None else {codec.digest(reply): reply}, apply)
+    if end.reply is None or reply is None or digest is None:
+        return Prepared({}, apply)
+    return Prepared({digest: reply}, apply, {digest: end.reply})
+
+
+def prepare_sweep(is_gone: Callable[[str], bool], at: float) -> Prepared[int]:
+    """Abort the open turns of owners that are gone; how many they were. When they ended is not known."""
+    error = {"kind": "lost", "message": "the process that sampled this turn is gone", "at": at}
+
+    def apply(connection: Connection) -> int:
+        is_open = Turn.status == "open"
+        owners = connection.execute(select(Turn.owner).where(is_open).distinct()).scalars()
+        gone = [owner for owner in owners if owner is not None and is_gone(owner)]
+        lost = update(Turn).where(is_open, Turn.owner.in_(gone)).values(status="aborted", finish="abort", error=error)
+        return connection.execute(lost).rowcount if gone else 0
+
+    return Prepared({}, apply)
+
+
+def prepare_aside(turn_id: int, purpose: Purpose) -> Prepared[None]:
+    """Say that a root, which passed for the agent's, turned out to be beside its conversations."""
+
+    def apply(connection: Connection) -> None:
+        values = {"purpose": purpose, "drift_reason": "subagent"}
+        if connection.execute(update(Turn).where(Turn.id == turn_id).values(values)).rowcount != 1:
+            raise ValueError(f"no turn {turn_id}")
+
+    return Prepared({}, apply)
 
 
 def prepare_delivered(turn_id: int, at: float) -> Prepared[None]:

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, or_, select
+from sqlalchemy import Row, Select, exists, select
 from sqlalchemy.orm import InstrumentedAttribute, undefer
 from sqlalchemy.orm import Session as Transaction
 
-from replay import bodies, codec, groups
+from replay import bodies, codec, groups, search
 from replay.groups import Group, Overview, chunks, complete_groups
 from replay.operations import ItemCache
-from replay.records import SessionStatus
-from replay.schema import Blob, Session, Turn
+from replay.records import Purpose, SessionStatus
+from replay.schema import Blob, Session, Turn, TurnMessage
 from replay.store import Store
 
 _CACHED_TURNS = 4096
@@ -57,17 +57,28 @@ class Reader:
         self,
         *,
         harness: str | None = None,
+        harness_version: str | None = None,
         task: str | None = None,
         group: str | None = None,
         status: SessionStatus | None = None,
         reward_min: float | None = None,
         reward_max: float | None = None,
+        purpose: Purpose | None = None,
+        weight_version: str | None = None,
+        text: str | None = None,
         prefix: str | None = None,
         limit: int | None = None,
     ) -> list[Session]:
-        """Sessions that match all filters, newest first. Reward bounds are inclusive and leave NULL out."""
+        """Sessions that match all filters, newest first. Reward bounds are inclusive and leave NULL out.
+
+        `purpose` and `weight_version` want one turn that has it; `text` one message, see `replay.search.matching`.
+        Raises ValueError when `text` names no word.
+        """
         query = select(Session).order_by(Session.id.desc()).limit(limit)
-        equal = {Session.harness: harness, Session.task: task, Session.group: group, Session.status: status}
+        equal = {
+            Session.harness: harness, Session.harness_version: harness_version, Session.task: task,
+            Session.group: group, Session.status: status,
+        }  # fmt: skip
         query = query.where(*(column == value for column, value in equal.items() if value is not None))
         if reward_min is not None:
             query = query.where(Session.reward >= reward_min)
@@ -75,6 +86,12 @@ class Reader:
             query = query.where(Session.reward <= reward_max)
         if prefix is not None:
             query = query.where(Session.name.startswith(prefix, autoescape=True))
+        for column, value in ((Turn.purpose, purpose), (Turn.weight_version, weight_version)):
+            if value is not None:
+                query = query.where(exists().where(Turn.session_id == Session.id, column == value))
+        if text is not None:
+            brought = select(Turn.session_id).join(TurnMessage, TurnMessage.turn_id == Turn.id)
+            query = query.where(Session.id.in_(brought.where(search.matching(self._engine.dialect.name, text))))
         with Transaction(self._engine) as transaction:
             return list(transaction.scalars(query))
 
@@ -129,27 +146,10 @@ class Reader:
             path.append(turns[parent_id])
         return path[::-1]
 
-    def turns_by_digest(self, digests: Sequence[str], session_id: int | None = None) -> dict[str, Turn]:
-        """Turns by the conversation they left behind (`after_digest`); the newest of several."""
-        found: dict[str, Turn] = {}
-        for chunk in chunks(digests):
-            query = select(Turn).where(Turn.after_digest.in_(chunk)).order_by(Turn.id)
-            if session_id is not None:
-                query = query.where(Turn.session_id == session_id)
-            found |= {turn.after_digest: turn for turn in self._turns(query) if turn.after_digest is not None}
-        return found
-
     def turn_by_reply(self, reply_id: str) -> Turn | None:
         """The turn whose reply carried this id, the newest should there be several; None when there is none."""
         found = self._turns(select(Turn).where(Turn.reply_id == reply_id).order_by(Turn.id.desc()).limit(1))
         return found[0] if found else None
-
-    def openings(self, session_id: int) -> set[str]:
-        """What the conversations of a session began with (`opening`); calls that failed before any token began none."""
-        began = or_(Turn.status != "failed", Turn.n_sampled > 0)
-        query = select(Turn.opening).where(Turn.session_id == session_id, Turn.opening.is_not(None), began).distinct()
-        with Transaction(self._engine) as transaction:
-            return {opening for opening in transaction.scalars(query) if opening is not None}
 
     def prompt_ids(self, turn: Turn | int) -> list[int]:
         """The whole prompt (int32 ids) as the engine got it; `turn.prompt_length` of them."""
@@ -161,6 +161,14 @@ class Reader:
             ids += piece.suffix
             ids += piece.sampled
         return ids + pieces[0].suffix
+
+    def images(self, turn: Turn) -> list[dict[str, Any]]:
+        """The images in the whole prompt, in order: sha256, media_type, and offset and length of their ids."""
+        return [image for one in self.path(turn) for image in one.images or ()]
+
+    def image(self, sha256: str) -> bytes:
+        """The file of an image, as the harness sent it. Raises LookupError."""
+        return self._texts([sha256])[sha256]
 
     def sampled(self, turn: Turn | int) -> tuple[list[int], list[float]]:
         """The sampled ids and their logprobs; both empty for a turn that is open or sampled nothing."""
@@ -251,6 +259,10 @@ class Reader:
         return pieces[turn_id]
 
     def _blobs(self, digests: Sequence[str]) -> list[Any]:
+        texts = self._texts(digests)
+        return [codec.loads(texts[key]) for key in digests]
+
+    def _texts(self, digests: Sequence[str]) -> dict[str, bytes]:
         texts: dict[str, bytes] = {}
         with self._engine.connect() as connection:
             for chunk in chunks(sorted(set(digests))):
@@ -259,7 +271,7 @@ class Reader:
         missing = set(digests) - texts.keys()
         if missing:
             raise LookupError(f"the database lacks blob {min(missing)}")
-        return [codec.loads(texts[key]) for key in digests]
+        return texts
 
 
 def _id(turn: Turn | int) -> int:

@@ -50,6 +50,8 @@ class Readiness:
     ours: Rows
     left_out: Mapping[str, LeftOut]
     forks: tuple[Fork, ...]
+    changed: Mapping[int, str]
+    """What the harness changed of what the model had seen, in turns that continue another all the same."""
     retries: tuple[tuple[int, int], ...]
     """(turn, the turn it is a retry of)."""
     exact_prefix: Rows
@@ -99,6 +101,7 @@ def examine(
         ours=Rows(len(found), sum(_length(path, by_id) for path in found)),
         left_out=left_out,
         forks=tuple(_forks(turns, numbers)),
+        changed={numbers[t.id]: t.drift_detail for t in turns if t.parent_id is not None and t.drift_detail},
         retries=tuple((numbers[t.id], numbers[t.retry_of]) for t in turns if t.retry_of in numbers),
         exact_prefix=joined([(reader.prompt_ids(turn), turn.sampled or []) for turn in trainable.values()]),
         rerendered=rerendered,
@@ -115,6 +118,7 @@ def document(found: Sequence[Readiness]) -> dict[str, Any]:
             "unexplained": one.unexplained, "sequences": one.ours.rows, "tokens": one.ours.tokens,
             "masked": one.masked, "left_out": {name: asdict(value) for name, value in one.left_out.items()},
             "forks": [asdict(fork) for fork in one.forks],
+            "changed": {str(turn): words for turn, words in one.changed.items()},
             "retries": [{"turn": turn, "of": of} for turn, of in one.retries],
             "exact_prefix": asdict(one.exact_prefix),
             "rerendered": None if one.rerendered is None else asdict(one.rerendered),
@@ -128,7 +132,9 @@ def document(found: Sequence[Readiness]) -> dict[str, Any]:
 def view(found: Sequence[Readiness]) -> RenderableType:
     """For the terminal: a line a session, then what is to be known of each, then the comparison."""
     parts: list[RenderableType] = [_overview(found)]
-    parts += [_details(one) for one in found if one.forks or one.left_out or one.retries or one.unexplained]
+    parts += [
+        _details(one) for one in found if one.forks or one.changed or one.left_out or one.retries or one.unexplained
+    ]
     parts.append(_comparison(found))
     return Stack(*parts)
 
@@ -153,7 +159,7 @@ def _forks(turns: Sequence[Turn], numbers: Mapping[int, int]) -> list[Fork]:
 
 
 def _fork(turn: Turn, parent: int | None, reason: str, numbers: Mapping[int, int]) -> Fork:
-    return Fork(turn=numbers[turn.id], parent=parent, reason=reason, detail=None, purpose=turn.purpose)
+    return Fork(turn=numbers[turn.id], parent=parent, reason=reason, detail=turn.drift_detail, purpose=turn.purpose)
 
 
 def _rerendered(
@@ -209,6 +215,8 @@ def _details(one: Readiness) -> Text:
         text.append(f"\n  fork #{fork.turn}{where} ({fork.purpose}): ", "yellow").append(visible(fork.reason))
         if fork.detail:
             text.append(f": {visible(fork.detail)}", "dim")
+    for number, words in one.changed.items():
+        text.append(f"\n  changed before #{number}: ", "yellow").append(visible(words))
     for reason, entry in one.left_out.items():
         turns = ", ".join(f"#{number}" for number in entry.turns)
         text.append(f"\n  not trained: {visible(reason)}", "red").append(f"  {entry.tokens:,} tokens in {turns}")

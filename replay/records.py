@@ -58,17 +58,27 @@ class NewTurn:
     """Neutral messages after the parent's reply; without a parent, all."""
     tools: Sequence[Mapping[str, Any]] = ()
     """The tools offered, neutral: name, description, parameters (JSON Schema)."""
+    images: Sequence[Mapping[str, Any]] = ()
+    """The images in the suffix: sha256, media_type, and offset (in the whole prompt) and length of their ids."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The images' bytes by sha256."""
     parent_id: int | None = None
     ignored_fields: Sequence[str] = ()
     drift_reason: DriftReason | None = None
     """Why there is no parent. None for a continuation, and for a call refused before it had a prompt."""
+    drift_detail: str | None = None
+    """In words: why there is no parent; or what the harness changed of what the model had seen."""
+    thread: str | None = None
+    """What the harness itself calls the conversation within its session."""
     reply_id: str | None = None
     """The id that the reply carries on the wire."""
     opening: str | None = None
-    """sha256 of the conversation before any reply: the same for all calls of one conversation."""
+    """Of a root: sha256 of how its conversation began."""
     template_hash: str | None = None
     weight_version: str | None = None
     retry_of: int | None = None
+    replays: int | None = None
+    """The turn of another session that this one is answered from."""
 
     def __post_init__(self) -> None:
         _one_of("purpose", self.purpose, get_args(Purpose))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, CheckConstraint, Double, ForeignKey, Index, LargeBinary, MetaData, Text
+from sqlalchemy import JSON, CheckConstraint, Double, ForeignKey, Index, LargeBinary, MetaData, Text, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from replay.columns import BigId, Digest, Logprobs, TokenIds
@@ -57,12 +57,12 @@ class Session(Base):
 
 
 class Blob(Base):
-    """A JSON text, stored once however often it is sent."""
+    """A JSON text, or the bytes of an image, stored once however often it is sent."""
 
     __tablename__ = "blob"
 
     sha256: Mapped[str] = mapped_column(Digest, primary_key=True)
-    """Of the uncompressed JSON text."""
+    """Of the uncompressed JSON text or image."""
     size: Mapped[int]
     """Bytes uncompressed."""
     data: Mapped[bytes] = mapped_column(LargeBinary)
@@ -77,24 +77,33 @@ class Turn(Base):
         CheckConstraint("status IN ('open', 'complete', 'aborted', 'failed')", name="status"),
         Index(None, "session_id", "body_digest"),
         Index(None, "after_digest", "session_id"),
+        Index(None, "session_id", "opening"),
+        Index("ix_turn_open", "owner", sqlite_where=text("status = 'open'"), postgresql_where=text("status = 'open'")),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     session_id: Mapped[int] = mapped_column(ForeignKey("session.id", ondelete="CASCADE"))
     parent_id: Mapped[int | None] = mapped_column(ForeignKey("turn.id", ondelete="CASCADE"), index=True)
     retry_of: Mapped[int | None] = mapped_column(ForeignKey("turn.id", ondelete="SET NULL"), index=True)
+    replays: Mapped[int | None] = mapped_column(ForeignKey("turn.id", ondelete="SET NULL"), index=True)
+    """The turn, of another session, that this one was answered from; its tokens were sampled there."""
     purpose: Mapped[str]
     dialect: Mapped[str]
     route: Mapped[str]
     model: Mapped[str]
     status: Mapped[str] = mapped_column(default="open")
     """open | complete | aborted | failed"""
+    owner: Mapped[str | None]
+    """The process that samples it; see `replay.owners`."""
 
     prompt_suffix: Mapped[list[int]] = mapped_column(TokenIds, deferred=True)
     """The prompt's ids after the parent's prompt and the parent's sampled ids; the whole prompt of a root."""
     prompt_length: Mapped[int]
     """Tokens of the whole prompt."""
     suffix_length: Mapped[int]
+    images: Mapped[list[Any] | None]
+    """Images among `prompt_suffix`: `sha256` of a blob with the file's bytes, `media_type`, and the `offset` in the
+    whole prompt and `length` of the ids that stand for it. NULL where there are none."""
     sampled: Mapped[list[int] | None] = mapped_column(TokenIds, deferred=True)
     """Exactly the ids the engine sampled, end-of-turn token included."""
     logprobs: Mapped[list[float] | None] = mapped_column(Logprobs, deferred=True)
@@ -109,6 +118,8 @@ class Turn(Base):
     ignored_fields: Mapped[list[Any]]
     drift_reason: Mapped[str | None]
     """Why this turn is a root."""
+    drift_detail: Mapped[str | None]
+    """In words: what made it a root; of one that has a parent, what the harness changed of what the model had seen."""
     untrainable: Mapped[str | None]
     """Why this turn must not be trained on."""
     error: Mapped[dict[str, Any] | None]
@@ -120,8 +131,10 @@ class Turn(Base):
     """sha256 of the raw body: the same call sent again has the same."""
     reply_id: Mapped[str | None] = mapped_column(index=True)
     """The id the reply carries on the wire, by which a later call may name it (`previous_response_id`)."""
+    thread: Mapped[str | None]
+    """What the harness itself calls this conversation within its session (an agent's or a thread's id)."""
     opening: Mapped[str | None] = mapped_column(Digest)
-    """sha256 of the conversation before any reply."""
+    """Of a root: sha256 of how its conversation began."""
     after_digest: Mapped[str | None] = mapped_column(Digest)
     """sha256 of the conversation with the reply: a call with this prefix continues the turn."""
     skeleton: Mapped[str] = mapped_column(Digest, ForeignKey("blob.sha256"))
@@ -140,6 +153,25 @@ class Turn(Base):
     done_at: Mapped[float | None]
     delivered_at: Mapped[float | None]
     """The harness took the terminal event."""
+
+
+class Message(Base):
+    """A message that can be searched for; its words are in `message_search`, see `replay.search`."""
+
+    __tablename__ = "message"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    sha256: Mapped[str] = mapped_column(Digest, unique=True)
+    """Of its JSON text, as a blob's."""
+
+
+class TurnMessage(Base):
+    """A turn brought a message: as new in its request, or as its reply."""
+
+    __tablename__ = "turn_message"
+
+    turn_id: Mapped[int] = mapped_column(ForeignKey("turn.id", ondelete="CASCADE"), primary_key=True)
+    message_id: Mapped[int] = mapped_column(ForeignKey("message.id", ondelete="CASCADE"), primary_key=True, index=True)
 
 
 class Batch(Base):

@@ -15,7 +15,7 @@ from rich.text import Text
 from rich.tree import Tree
 from tokenizers import Tokenizer
 
-from replay import tokens
+from replay import sequences, tokens
 from replay.groups import Overview
 from replay.reader import Reader
 from replay.schema import Session, Turn
@@ -35,15 +35,16 @@ class Options:
     tokens: bool = False
     logprobs: bool = False
     request: bool = False
+    reply: bool = False
     tokenizer: Tokenizer | None = None
 
 
 def sessions_table(overviews: Sequence[Overview], now: float) -> Table:
     """One row a session. `now` is the time ages are counted to."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("session", no_wrap=True)  # to be copied
+    table.add_column("session", overflow="fold", min_width=min(40, max(len(one.session.name) for one in overviews)))
     for header in ("harness", "task", "group"):
-        table.add_column(header, overflow="fold", min_width=6)
+        table.add_column(header, overflow="ellipsis", min_width=6)  # the name is what is copied, whole
     for header in ("turns", "seqs", "prompt", "sampled", "reward"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
@@ -107,6 +108,11 @@ def duration(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
+def counted(number: int, what: str) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
 def _reward(reward: float | None) -> Text:
     return Text("-", "dim") if reward is None else Text(f"{reward:g}", "green" if reward > 0 else "")
 
@@ -123,7 +129,8 @@ def _headline(overview: Overview) -> Text:
     if session.reward_parts:
         parts = ", ".join(f"{name} {value:g}" for name, value in session.reward_parts.items())
         text.append(f" ({visible(parts)})", "dim")
-    numbers = f"{overview.turns:,} turns, {overview.sequences:,} sequences, {overview.new_tokens:,} prompt tokens"
+    counts = (overview.turns, "turn"), (overview.sequences, "sequence"), (overview.new_tokens, "prompt token")
+    numbers = ", ".join(counted(*count) for count in counts)
     text.append(f"\n{numbers} ({overview.prompt_tokens:,} as sent), {overview.sampled_tokens:,} sampled", "dim")
     return text
 
@@ -142,6 +149,8 @@ def _turn_line(turn: Turn, numbers: Mapping[int, int], *, fork: bool) -> Text:
         text.append(f"  fork of #{numbers[turn.parent_id]}", "yellow")
     if turn.parent_id is None and turn.drift_reason:
         text.append(f"  root: {turn.drift_reason}", "yellow" if turn.drift_reason != "first" else "dim")
+    if turn.drift_detail:
+        text.append(f"  {visible(turn.drift_detail)}", "dim")
     if turn.retry_of is not None and turn.retry_of in numbers:
         text.append(f"  retry of #{numbers[turn.retry_of]}", "yellow")
     if turn.untrainable:
@@ -173,11 +182,19 @@ def _turn_view(
         sampled, logprobs = reader.sampled(turn)
         if options.tokens:
             new = reader.prompt_ids(turn)[turn.prompt_length - turn.suffix_length :]
-            below.append(tokens.sequence(new, sampled, logprobs, options.tokenizer))
+            why_not = sequences.not_trained(
+                status=turn.status, untrainable=turn.untrainable, sampled=len(sampled), logprobs=len(logprobs),
+                purpose=turn.purpose, sampling=turn.sampling_sent,
+            )  # fmt: skip
+            below.append(tokens.sequence(new, sampled, logprobs, options.tokenizer, trained=why_not is None))
+            if why_not is not None and sampled:
+                below.append(Text(f"not trained: {visible(why_not)}", "dim"))
         if options.logprobs:
             below.append(tokens.table(sampled, logprobs, options.tokenizer))
     if options.request:
         below.append(Text(visible(_pretty(reader.request(turn)))))
+    if options.reply:
+        below.append(Text(visible(_pretty(reader.reply(turn)))))
     parts += [Padding(part, (0, 0, 0, 3)) for part in below]
     return Stack(*parts)
 
@@ -190,6 +207,8 @@ def _message(message: Mapping[str, Any], excerpt: bool, *, sampled: bool = False
     text.append(_cut(message.get("content") or "", excerpt))
     for call in message.get("tool_calls") or ():
         text.append(f"\n→ {visible(call['name'])} ", "bold yellow").append(_cut(call["arguments"], excerpt))
+    if message.get("malformed"):
+        text.append("\n! a tool call in it could not be read, and was told as text", "red")
     return text
 
 

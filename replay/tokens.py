@@ -35,16 +35,24 @@ def decode(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
 
 
 def sequence(
-    new_prompt: Sequence[int], sampled: Sequence[int], logprobs: Sequence[float], tokenizer: Tokenizer | None
+    new_prompt: Sequence[int],
+    sampled: Sequence[int],
+    logprobs: Sequence[float],
+    tokenizer: Tokenizer | None,
+    *,
+    trained: bool = True,
 ) -> Text:
-    """The new prompt tokens (dim) and the sampled ones (coloured by probability, when it is known)."""
+    """The new prompt tokens (dim) and the sampled ones: coloured by probability, when it is known, and struck
+    through unless they are `trained`.
+    """
     pieces = _pieces([*new_prompt, *sampled], tokenizer)
     text = Text()
     for piece in pieces[: len(new_prompt)]:
         text.append(piece, "dim")
     text.append("▸" if tokenizer is not None else "▸ ", "bold")
     for index, piece in enumerate(pieces[len(new_prompt) :]):
-        text.append(piece, style(logprobs[index]) if index < len(logprobs) else "italic")
+        known = style(logprobs[index]) if index < len(logprobs) else "italic"
+        text.append(piece, known if trained else f"{known} strike")
     return text
 
 
@@ -68,7 +76,7 @@ def legend() -> Text:
     text = Text("probability: ", "dim")
     for least, name in _STYLES:
         text.append(f" ≥ {least:g} " if least else " less ", name)
-    return text
+    return text.append("  dim: prompt  ", "dim").append("struck: not trained", "strike")
 
 
 def style(logprob: float) -> str:

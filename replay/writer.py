@@ -4,8 +4,8 @@ Theory of operation. Every call puts an operation on a queue and gives a Future.
 that is queued and
 
 1. prepares each operation outside the transaction (encoding, hashing);
-2. opens ONE transaction, inserts the blobs it has not seen committed before, and applies each operation in a
-   savepoint of its own;
+2. opens ONE transaction, inserts the blobs it has not seen committed before and indexes such messages, and applies
+   each operation in a savepoint of its own;
 3. commits, and only then resolves the Futures.
 
 While it commits, more operations queue up: so the dearer a commit (fsync), the more share it. An operation
@@ -27,9 +27,10 @@ from typing import Any, Self, get_args
 
 from sqlalchemy import Connection
 
-from replay import operations
+from replay import operations, owners, search
 from replay.operations import ItemCache, Prepared
-from replay.records import NewBatch, NewSession, NewTurn, SessionStatus, TurnEnd, check_reward
+from replay.owners import Owner
+from replay.records import NewBatch, NewSession, NewTurn, Purpose, SessionStatus, TurnEnd, check_reward
 from replay.store import Store
 
 MAX_GROUP = 512
@@ -55,9 +56,11 @@ class Recorder:
         self._store = store
         self._queue: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
         self._known: OrderedDict[str, None] = OrderedDict()  # blobs that are committed
+        self._indexed: OrderedDict[str, None] = OrderedDict()  # messages that can be searched for
         self._items = ItemCache()
         self._lock = threading.Lock()
         self._closed = False
+        self._owner: Owner | None = None
         self.commits = 0
         """Transactions committed so far."""
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -70,7 +73,20 @@ class Recorder:
 
     def open_turn(self, new: NewTurn) -> Future[int]:
         """Record a call as `open`, before the engine is asked; the turn's id."""
-        return self._submit(lambda: operations.prepare_turn(new, self._items))
+        with self._lock:
+            owner = self._owner = self._owner or owners.take(self._store)
+        return self._submit(lambda: operations.prepare_turn(new, self._items, owner.name))
+
+    def sweep(self) -> Future[int]:
+        """Abort the turns that processes left open which are gone now (killed, say); how many they were."""
+        at = time.time()
+        return self._submit(lambda: operations.prepare_sweep(lambda name: owners.is_gone(self._store, name), at))
+
+    def set_aside(self, turn_id: int, purpose: Purpose) -> Future[None]:
+        """Record that a root, which passed for the agent's, was a side call, once later calls tell."""
+        if purpose not in get_args(Purpose):
+            raise ValueError(f"purpose {purpose!r} is none of {', '.join(get_args(Purpose))}")
+        return self._submit(lambda: operations.prepare_aside(turn_id, purpose))
 
     def finish_turn(self, turn_id: int, end: TurnEnd) -> Future[None]:
         """Record how a call ended. Wait for it before the terminal event leaves."""
@@ -107,6 +123,10 @@ class Recorder:
                 self._closed = True
                 self._queue.put(None)
         self._thread.join()
+        with self._lock:
+            if self._owner is not None:
+                self._owner.release()
+                self._owner = None
 
     def __enter__(self) -> Self:
         return self
@@ -155,8 +175,15 @@ class Recorder:
         fresh = {key: text for _, prepared in ready for key, text in prepared.blobs.items() if key not in self._known}
         try:
             rows = operations.blob_rows(fresh)
+            words = {
+                key: search.words(message)
+                for _, prepared in ready
+                for key, message in prepared.messages.items()
+                if key not in self._indexed
+            }
             with self._store.write() as connection:
                 operations.store_blobs(connection, rows)
+                search.store(connection, words)
                 outcomes = [(future, _apply(connection, prepared)) for future, prepared in ready]
         except Exception as error:  # noqa: BLE001 - the thread must live on for the next group
             for future, _ in ready:
@@ -172,11 +199,13 @@ class Recorder:
 
     def _remember(self, ready: list[tuple[Future[Any], Prepared[Any]]]) -> None:
         for _, prepared in ready:
-            for key in prepared.blobs:
-                self._known[key] = None
-                self._known.move_to_end(key)
-        while len(self._known) > _KNOWN_BLOBS:
-            self._known.popitem(last=False)
+            for keys, known in ((prepared.blobs, self._known), (prepared.messages, self._indexed)):
+                for key in keys:
+                    known[key] = None
+                    known.move_to_end(key)
+        for known in (self._known, self._indexed):
+            while len(known) > _KNOWN_BLOBS:
+                known.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,17 @@ def report(
 ) -> None:
     """Say whether sessions are ready for training, and what stands in the way.
 
-    Of each session: its training sequences; the sampled tokens that they train, and those left out with the
-    reason; how much of the sequences is only context; where the tree of turns forked and why; turns that must
-    not be trained; retries. Every sampled token is trained once or has a reason: anything else is a fault.
+    Of each session: its training sequences; the sampled tokens that they
+    train, and those left out with the reason; how much of the sequences is
+    only context; where the tree of turns forked and why; turns that must
+    not be trained; retries. Every sampled token is trained once or has a
+    reason: anything else is a fault.
 
-    The last table counts rows and tokens against two other ways of making rows. `exact prefix` joins two calls
-    when the stored prompt of the second begins with all ids of the first. `re-rendered` also makes each prompt
-    anew from its messages, as a trainer without stored ids has to: give it the model's folder.
+    The last table counts rows and tokens against two other ways of making
+    rows. `exact prefix` joins two calls when the stored prompt of the
+    second begins with all ids of the first. `re-rendered` also makes each
+    prompt anew from its messages, as a trainer without stored ids has to:
+    give it the model's folder.
 
     \b
         replay report NAME

@@ -75,11 +75,29 @@ def test_messages(replay: Any) -> None:
 
 @pytest.mark.usefixtures("forked")
 def test_tokens_logprobs_and_the_request(replay: Any) -> None:
-    output = replay("show", "forked", "--turn", "2", "--tokens", "--logprobs", "--request", "--no-messages").output
+    output = replay("show", "forked", "--turn", "2", "--tokens", "--logprobs", "--no-messages").output
     assert "4 ▸ 7 8" in output
     assert "0   7  -0.5000  0.607" in output
-    assert '"content": "hi"' in output
+    assert "not trained" not in output.replace("struck: not trained", "")
+    assert "not trained: untrainable: missing logprobs" in replay("show", "forked", "--tokens", "--turn", "5").output
     assert "none" in replay("show", "forked", "--turn", "5", "--logprobs").output
+
+
+@pytest.mark.usefixtures("forked")
+def test_into_a_pipe_goes_json_alone(replay: Any) -> None:
+    request = {"model": "gpt-5", "messages": [{"role": "user", "content": "hi"}]}
+    assert json.loads(replay("show", "forked", "--turn", "2", "--request").stdout) == request
+    lines = replay("show", "forked", "--request", "--reply").stdout.splitlines()
+    assert len(lines) == 10
+    assert json.loads(lines[3]) == {"role": "assistant", "content": "hello"}
+
+
+@pytest.mark.usefixtures("forked")
+def test_timings(replay: Any) -> None:
+    lines = replay("show", "forked", "--timings").output.splitlines()
+    assert lines[0].split("  ")[0] == "turn"
+    assert [line.split()[0] for line in lines[1:]] == ["#1", "#2", "#3", "#4", "#5"]
+    assert replay("show", "forked", "--timings", "--turn", "2").output.splitlines()[1].split()[0] == "#2"
 
 
 @pytest.mark.usefixtures("forked")
@@ -114,6 +132,24 @@ def test_list(replay: Any, make: Any, recorder: Recorder) -> None:
     filtered = replay("list", "--reward-min", "0.5", "--harness", "pi", "--status", "done", "--limit", "1", "--json")
     assert [one["name"] for one in json.loads(filtered.output)] == ["b"]
     assert "no session matches" in replay("list", "--task", "none").stderr
+    for filters in (["message 1"], ["--weights", "v1"], ["--purpose", "main"]):
+        assert [one["name"] for one in json.loads(replay("list", *filters, "--json").output)] == ["b"], filters
+    for filters in (["message 7"], ["--weights", "v2"], ["--purpose", "title"], ["--harness-version", "2"]):
+        assert json.loads(replay("list", *filters, "--json").output) == [], filters
+    assert "nothing to search for" in replay("list", "?!", code=1).stderr
+
+
+def test_a_long_name_stays_whole_and_its_row_one_line(replay: Any, make: Any) -> None:
+    name = "run.fix-the-quoting-of-the-argument-parser.mini-swe-agent.3"
+    make.session(name, harness="mini-swe-agent", task="fix-the-quoting", group="run/fix-the-quoting/mini-swe-agent")
+    lines = replay("list").output.splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith(name)
+
+
+def test_one_is_no_plural(replay: Any, make: Any) -> None:
+    make.turn(make.session("s"))
+    assert replay("show", "s").output.splitlines()[1] == "1 turn, 1 sequence, 3 prompt tokens (3 as sent), 2 sampled"
 
 
 def test_score(replay: Any, make: Any, reader: Reader) -> None:

@@ -19,7 +19,10 @@ from replay.store import MissingStore, Store, StoreError
 
 def test_the_migrations_make_what_the_models_say(store: Store) -> None:
     with store.engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        # FTS5 makes tables of its own beside the one it was asked for; none of them is a model's.
+        ours = {"include_name": lambda name, kind, _: kind != "table" or not str(name).startswith("message_search")}
+        options = {"compare_type": True, "compare_server_default": True, **ours}
+        context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
 
 

@@ -60,14 +60,17 @@ def upgrade() -> None:
         _need("session_id", _INT),
         _may("parent_id", _INT),
         _may("retry_of", _INT),
+        _may("replays", _INT),
         _need("purpose", sa.Text()),
         _need("dialect", sa.Text()),
         _need("route", sa.Text()),
         _need("model", sa.Text()),
         _need("status", sa.Text()),
+        _may("owner", sa.Text()),
         _need("prompt_suffix", sa.LargeBinary()),
         _need("prompt_length", _INT),
         _need("suffix_length", _INT),
+        _may("images", _JSON),
         _may("sampled", sa.LargeBinary()),
         _may("logprobs", sa.LargeBinary()),
         _need("n_sampled", _INT),
@@ -78,6 +81,7 @@ def upgrade() -> None:
         _need("sampling_sent", _JSON),
         _need("ignored_fields", _JSON),
         _may("drift_reason", sa.Text()),
+        _may("drift_detail", sa.Text()),
         _may("untrainable", sa.Text()),
         _may("error", _JSON),
         _may("template_hash", sa.Text()),
@@ -85,6 +89,7 @@ def upgrade() -> None:
         _may("weight_version_end", sa.Text()),
         _need("body_digest", sa.LargeBinary()),
         _may("reply_id", sa.Text()),
+        _may("thread", sa.Text()),
         _may("opening", sa.LargeBinary()),
         _may("after_digest", sa.LargeBinary()),
         _need("skeleton", sa.LargeBinary()),
@@ -101,15 +106,20 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["session_id"], ["session.id"], name=op.f("fk_turn_session_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["parent_id"], ["turn.id"], name=op.f("fk_turn_parent_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["retry_of"], ["turn.id"], name=op.f("fk_turn_retry_of"), ondelete="SET NULL"),
+        sa.ForeignKeyConstraint(["replays"], ["turn.id"], name=op.f("fk_turn_replays"), ondelete="SET NULL"),
         sa.ForeignKeyConstraint(["skeleton"], ["blob.sha256"], name=op.f("fk_turn_skeleton")),
         sa.ForeignKeyConstraint(["tools"], ["blob.sha256"], name=op.f("fk_turn_tools")),
         sa.ForeignKeyConstraint(["reply"], ["blob.sha256"], name=op.f("fk_turn_reply")),
     )
     op.create_index(op.f("ix_turn_session_id_body_digest"), "turn", ["session_id", "body_digest"])
     op.create_index(op.f("ix_turn_after_digest_session_id"), "turn", ["after_digest", "session_id"])
+    op.create_index(op.f("ix_turn_session_id_opening"), "turn", ["session_id", "opening"])
+    is_open = sa.text("status = 'open'")
+    op.create_index("ix_turn_open", "turn", ["owner"], sqlite_where=is_open, postgresql_where=is_open)
     op.create_index(op.f("ix_turn_reply_id"), "turn", ["reply_id"])
     op.create_index(op.f("ix_turn_parent_id"), "turn", ["parent_id"])
     op.create_index(op.f("ix_turn_retry_of"), "turn", ["retry_of"])
+    op.create_index(op.f("ix_turn_replays"), "turn", ["replays"])
     op.create_table(
         "batch",
         _need("id", _INT),
