@@ -16,7 +16,7 @@ A harness re-sends its whole conversation with every call. A body is split three
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,15 @@ def join(skeleton: list[list[Any]], items: Sequence[str], load: Callable[[Sequen
             case _:
                 raise ValueError(f"unknown kind {kind!r} in a request's skeleton")
     return body
+
+
+def named(skeleton: list[list[Any]]) -> Iterator[str]:
+    """The digests of the blobs that a skeleton names."""
+    for _, kind, value in skeleton:
+        if kind == "blob":
+            yield value
+        elif kind == "list":
+            yield from value
 
 
 def encode_items(items: Sequence[str], parent: Sequence[str]) -> list[str | Run]:
