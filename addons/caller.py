@@ -24,10 +24,10 @@ Kind = Literal["main", "subagent", "compaction", "side"]
 """What a harness says a call is for. `side`: a title, a classifier, a summary: no agent's turn."""
 
 _CONVERSATION_HEADERS = (
-    "x-claude-code-session-id", "x-parent-session-id", "session-id", "session_id", "x-session-id",
-    "x-session-affinity", "x-affinity", "thread-id", "conversation-id",
+    "x-claude-code-session-id", "session-id", "session_id", "x-session-id", "x-session-affinity", "x-affinity",
+    "thread-id", "conversation-id",
 )  # fmt: skip
-"""What harnesses send that names a run, most telling first. A subagent's session is its parent's."""
+"""What harnesses send that names a run, most telling first (each seen on a real one)."""
 _THREAD_HEADERS = (
     "x-claude-code-agent-id", "thread-id", "conversation-id", "x-session-id", "x-session-affinity", "session-id",
     "session_id", "x-claude-code-session-id",
@@ -67,7 +67,7 @@ def caller_of(headers: Mapping[str, str], *, trusted: bool, default_host: str) -
     """Read a request's headers; `trusted` says that the hop's token was right, so ours count."""
     session = headers.get(SESSION_HEADER) if trusted else None
     host = headers.get(HOST_HEADER, default_host) if trusted else default_host
-    hint = next((f"{h}:{headers[h]}" for h in _CONVERSATION_HEADERS if headers.get(h)), None)
+    hint = next((f"{h}:{run}" for h in _CONVERSATION_HEADERS if (run := _run(headers, h))), None)
     harness, version = _harness(headers.get("user-agent", ""))
     retries = headers.get("x-stainless-retry-count", "0")
     return Caller(
@@ -77,6 +77,12 @@ def caller_of(headers: Mapping[str, str], *, trusted: bool, default_host: str) -
         kind=_kind(headers),
         compacted=_set(headers, "x-claude-code-context-compacted"),
     )  # fmt: skip
+
+
+def _run(headers: Mapping[str, str], name: str) -> str | None:
+    """The name of the run in a header; a subagent's run is its parent's."""
+    parent = headers.get("x-parent-session-id") if name == "x-session-id" else None
+    return parent or headers.get(name)
 
 
 def with_body(caller: Caller, body: Mapping[str, Any]) -> Caller:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -47,6 +47,8 @@ class Trail:
     conversation: Conversation
     instructions: int
     """Messages at the beginning that instruct."""
+    head: str
+    """The digest of its instructions and tools."""
     prefixes: tuple[Prefix, ...]
     """Longest first."""
     _end: Any = field(repr=False)
@@ -64,15 +66,16 @@ class Trail:
     def continues(self) -> Prefix | None:
         """What the call can continue: all up to its last assistant message, when only context comes after that."""
         longest = self.prefixes[0] if self.prefixes else None
-        if longest is None or any(m.role == "assistant" for m in self.conversation.messages[longest.messages :]):
+        if longest is None:
             return None
-        return longest
+        prefilled = self.conversation.continue_final_message
+        new = self.conversation.messages[longest.messages : -1 if prefilled else None]
+        return None if any(message.role == "assistant" for message in new) else longest
 
-    @cached_property
-    def head(self) -> str:
-        """The digest of its instructions and tools."""
-        told = self.conversation.messages[: self.instructions]
-        return hashlib.sha256(meaning.head(told, self.conversation.tools)).hexdigest()
+    def prefilled(self) -> Trail:
+        """The same, of a call whose last message is no stored turn's reply but the beginning of the one to come."""
+        whole = len(self.conversation.messages)
+        return replace(self, prefixes=tuple(prefix for prefix in self.prefixes if prefix.messages < whole))
 
     @cached_property
     def opening(self) -> str:
@@ -112,7 +115,8 @@ def trail(conversation: Conversation) -> Trail:
         if (count := run[-1][0] + 1) <= limit:
             prefixes.append(Prefix(running.hexdigest(), count, calls))
     prefixes.reverse()
-    return Trail(conversation, instructions, tuple(prefixes), end, last)
+    head = hashlib.sha256(meaning.head(messages[:instructions], conversation.tools)).hexdigest()
+    return Trail(conversation, instructions, head, tuple(prefixes), end, last)
 
 
 def meant(messages: Sequence[Message]) -> list[bytes]:

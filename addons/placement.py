@@ -89,7 +89,7 @@ class Placer:
         if model.images is not None:
             await model.images.learn(call.conversation)
         known = session.known(trail)
-        parent = self._contexts.find(session.id, trail, caller.thread)
+        parent, trail = self._find(session.id, trail, caller.thread)
         fork = _Fork()
         if parent is not None:
             try:
@@ -113,7 +113,9 @@ class Placer:
         """Tokens of the prompt that a call would have. Raises as :meth:`place`."""
         if model.images is not None:
             await model.images.learn(call.conversation)
-        parent = None if session_id is None else self._contexts.find(session_id, trail)
+        parent = None
+        if session_id is not None:
+            parent, trail = self._find(session_id, trail)
         if parent is not None:
             try:
                 suffix, _ = await asyncio.to_thread(_extension, model, call, parent, trail)
@@ -121,6 +123,15 @@ class Placer:
             except BridgeRefused:
                 pass  # then it is counted as it would be rendered: anew
         return len((await asyncio.to_thread(_whole, model, call))[0])
+
+    def _find(self, session_id: int, trail: Trail, thread: str | None = None) -> tuple[Context | None, Trail]:
+        """The turn that a call continues, and the trail that says so: a final message that the reply goes on from is
+        a stored turn's reply, which a limit cut off, or new."""
+        parent = self._contexts.find(session_id, trail, thread)
+        if parent is None and trail.conversation.continue_final_message:
+            trail = trail.prefilled()
+            parent = self._contexts.find(session_id, trail, thread)
+        return parent, trail
 
     def _note(self, parent: Context, trail: Trail) -> str | None:
         prefix = trail.continues

@@ -696,7 +696,7 @@ async def test_opencode_sessions_under_one(rig: Rig, http: aiohttp.ClientSession
     await ask("list the files", session="ses_1", system="You are a title generator. You output only a title.")
     await ask("list the files", session="ses_1", tools=tools)
     await ask("find it", session="ses_2", tools=tools, headers={"x-parent-session-id": "ses_1"})
-    assert {turn.session_id for turn in turns(rig)} == {turns(rig)[0].session_id} or len(rig.reader.sessions()) == 2
+    assert len(rig.reader.sessions()) == 1
     assert [turn.purpose for turn in turns(rig)] == ["title", "main", "subagent"]
     assert [turn.thread for turn in turns(rig)] == ["ses_1", "ses_1", "ses_2"]
 

@@ -230,7 +230,7 @@ async def test_what_the_harness_calls_its_session_is_one(rig: Rig) -> None:
     [session] = rig.reader.sessions()
     assert session.name.startswith("session-id.abc-1.")
     assert session.harness == "asyncopenai"
-    assert [t.drift_reason for t in turns(rig)] == ["first", "subagent"]
+    assert [(t.drift_reason, t.purpose) for t in turns(rig)] == [("first", "main")] * 2
 
 
 async def test_bad_input_is_the_providers_400(rig: Rig) -> None:

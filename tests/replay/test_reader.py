@@ -126,13 +126,8 @@ def test_look_ups_of_the_gateway(make: Any, reader: Reader) -> None:
         return hashlib.sha256(text.encode()).hexdigest()
 
     one, two = make.session("one"), make.session("two")
-    old = make.turn(one, make.end(after_digest=digest("x")), opening=digest("o"), body_digest=digest("b"))
-    new = make.turn(one, make.end(after_digest=digest("x")), opening=digest("o"), body_digest=digest("b"))
-    other = make.turn(two, make.end(after_digest=digest("x")), opening=digest("p"), body_digest=digest("b"))
-    assert reader.turns_by_digest([digest("y"), digest("x")], one)[digest("x")].id == new
-    assert reader.turns_by_digest([digest("x")])[digest("x")].id == other
-    assert reader.turns_by_digest([digest("y")]) == {}
-    assert reader.openings(one) == {digest("o")}
+    old, new = make.turn(one, body_digest=digest("b")), make.turn(one, body_digest=digest("b"))
+    make.turn(two, body_digest=digest("b"))
     assert reader.session_name(two) == "two"
     assert [turn.id for turn in reader.turns_by_body(reader.session("one"), digest("b"))] == [old, new]
     with pytest.raises(LookupError, match="no session with id 404"):
