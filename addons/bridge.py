@@ -13,8 +13,8 @@ it does not matter whether they parsed.
 Where the template ends that turn with no token at all (DeepSeek R1's after one call), the tail is what follows the
 text that it writes for the stand-in alone, if that begins with a token.
 
-A turn that was cut off gets the end that the template gives it. One that was cut off inside its reasoning gets the end of
-the reasoning first, as the template writes it: an open `<think>` would put all that follows inside it.
+A turn that was cut off gets the end that the template gives it. One that was cut off inside its reasoning gets the end
+of the reasoning first, as the template writes it: an open `<think>` would put all that follows inside it.
 
 Proof, per call: the same stand-in is rendered once more with a mark in place of each new message's text.
 Every mark must come exactly once, in order, after the end of the turn, and the text before that must be the
@@ -30,10 +30,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addons.conversation import Message
+from addons.conversation import Message, ToolCall
 from addons.encode import Encoder, Escape
 from addons.habits import Rendered, TemplateError, rendered_call
-from addons.model import ModelFiles
+from addons.model import ModelError, ModelFiles
 from addons.render import ChatTemplate
 
 
@@ -69,13 +69,17 @@ class ReasoningMarks:
 
 
 class Bridge:
-    """Finds tails. One for a template; holds no state between calls."""
+    """Finds tails. One for a template; holds no state between calls.
+
+    Raises ModelError where no stop token ends the turns of the template.
+    """
 
     def __init__(self, model: ModelFiles, template: ChatTemplate, encoder: Encoder) -> None:
         self._template = template
         self._encoder = encoder
         self._stop_ids = model.stop_ids
         self._stops = frozenset(model.token_text(number) for number in model.stop_ids)
+        self._check_stops(model)
         self._usual_end = self._find_usual_end()
         self.reasoning = self._find_reasoning()
 
@@ -94,12 +98,7 @@ class Bridge:
         With `opened` the tail ends inside that message of the assistant's, and not with the generation prompt.
         `head`, `tools`, `variables` and `opened` are escaped already. Raises BridgeRefused.
         """
-        if not new:
-            raise BridgeRefused("there are no new messages")
-        if any(message.role == "assistant" for message in new):
-            raise BridgeRefused("an assistant message that was not sampled here is among the new messages")
-        following = self._following(assistant, new)
-        real = [escape.tree(message) for message in following]
+        real = [escape.tree(message) for message in self.following(assistant, new)]
         nonce = secrets.token_hex(6)
         marks = [f"qm{nonce}x{number}q" for number in range(len(real))]
         marked = [{**message, "content": mark} for message, mark in zip(real, marks, strict=True)]
@@ -152,21 +151,25 @@ class Bridge:
         found = self._encoder.pattern.search(text, text.rfind(tail.sentinel) + len(tail.sentinel))
         return found is not None and self._encoder.structural[found[0]] == last
 
-    def in_reasoning(self, prompt: Sequence[int], sampled: Sequence[int]) -> bool:
-        """Whether a turn stopped inside its reasoning, which the generation prompt may have begun."""
+    def open_end(self, prompt: Sequence[int], sampled: Sequence[int]) -> str:
+        """What the template would end the reasoning with, if a turn stopped inside it; else nothing.
+
+        The generation prompt may have begun it.
+        """
         if self.reasoning is None:
-            return False
+            return ""
+        marks = {self.reasoning.opens: self.reasoning.end, self.reasoning.closes: ""}
         for number in reversed(sampled):
-            if number in (self.reasoning.opens, self.reasoning.closes):
-                return number == self.reasoning.opens
+            if number in marks:
+                return marks[number]
         for number in reversed(prompt):
-            if number in (self.reasoning.opens, self.reasoning.closes):
-                return number == self.reasoning.opens
+            if number in marks:
+                return marks[number]
             if number in self._encoder.special_ids:
                 break
-        return False
+        return ""
 
-    def _following(self, assistant: Message, new: Sequence[Message]) -> list[Rendered]:
+    def following(self, assistant: Message, new: Sequence[Message]) -> list[Rendered]:
         """The new messages, tool results with the names of the calls they answer, by id or else by order."""
         rendered = self._template.messages((assistant, *new) if assistant.tool_calls else new, opening=False)
         if assistant.tool_calls:
@@ -227,22 +230,44 @@ class Bridge:
             return len(alone)
         raise BridgeRefused("the template ends this turn of the assistant's with no special token")
 
+    def _check_stops(self, model: ModelFiles) -> None:
+        """Raise ModelError where the template ends a turn with tokens none of which would stop the sampling."""
+        try:
+            text = self._template.render([{"role": "user", "content": "U"}, _speaking("qaq", [])], generation=False)
+        except TemplateError:
+            return
+        ends = [
+            token for token in self._encoder.pattern.findall(text, text.rfind("qaq")) if token in self._encoder.special
+        ]
+        if ends and self._stops.isdisjoint(ends):
+            wanted = {token: self._encoder.structural[token] for token in ends}
+            raise ModelError(
+                f"{model.name}: its chat template ends a turn with {' '.join(ends)}, where sampling would not stop; it "
+                f"stops at {' '.join(sorted(self._stops))}. Add one of {wanted} to eos_token_id in "
+                "generation_config.json"
+            )
+
     def _find_reasoning(self) -> ReasoningMarks | None:
-        """The tokens around a turn's reasoning; None where it has none, or more than one to an end (Harmony)."""
+        """The tokens around a turn's reasoning; None where it has none of its own (Harmony's begin any message)."""
         key = self._template.habits.reasoning
         if key is None:
             return None
-        thought = {"role": "assistant", "content": "qaq", key: "qrq"}
-        try:
-            text = self._template.render([{"role": "user", "content": "U"}, thought], generation=False)
-        except TemplateError:
-            return None
-        before, _, after = text.partition("qrq")
-        end, found, _ = after.partition("qaq")
-        opening, closing = self._encoder.pattern.findall(before), self._encoder.pattern.findall(end)
-        if not found or not opening or len(closing) != 1 or opening[-1] == closing[0] or closing[0] in self._stops:
-            return None
-        return ReasoningMarks(self._encoder.structural[opening[-1]], self._encoder.structural[closing[0]], end)
+        calling = Message("assistant", tool_calls=(ToolCall("call00001", "f", ""),))
+        for turn in reversed(list(self._stand_ins(calling, self._encoder.escape(), "qaq"))):
+            try:
+                text = self._template.render([{"role": "user", "content": "U"}, {**turn, key: "qrq"}], generation=False)
+            except TemplateError:
+                continue
+            before, _, after = text.partition("qrq")
+            opening, closing = self._encoder.pattern.findall(before), self._encoder.pattern.search(after)
+            if not opening or closing is None or "qaq" not in after[closing.end() :]:
+                continue
+            opens, closes, rest = opening[-1], closing[0], after[closing.end() :]
+            if opens in (closes, *self._encoder.pattern.findall(rest)) or closes in self._stops:
+                return None
+            end = after[: closing.end()] + rest[: len(rest) - len(rest.lstrip())]
+            return ReasoningMarks(self._encoder.structural[opens], self._encoder.structural[closes], end)
+        return None
 
     def _find_usual_end(self) -> frozenset[str]:
         """The special token that ends a turn of plain text in mid-conversation."""

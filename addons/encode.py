@@ -23,6 +23,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from addons.model import ModelFiles
+from addons.placeholders import put, sentinels
 
 _MARKUP = re.compile(r"<\S+>|\[\S+\]|\|\S+\|")
 
@@ -37,9 +38,12 @@ class Escape:
         self._nonce = secrets.token_hex(8)
         self._placeholder = re.compile(rf"q{self._nonce}x(\d+)q")
         self.used = False
+        self.images: list[str] = []
+        """Sentinels of the images in the texts that went through, in order."""
 
     def text(self, text: str) -> str:
         """`text` with every structural token's text replaced."""
+        self.images += sentinels(text)
         return self._structural.sub(self._replace, text)
 
     def tree(self, value: Any) -> Any:
@@ -62,9 +66,13 @@ class Escape:
 
 
 class Encoder:
-    """Encodes rendered templates. `structural` maps a structural token's text to its id."""
+    """Encodes rendered templates. `structural` maps a structural token's text to its id.
 
-    def __init__(self, model: ModelFiles) -> None:
+    `image` is what the template writes for an image.
+    """
+
+    def __init__(self, model: ModelFiles, image: str | None = None) -> None:
+        self._image = image
         self._tokenizer: Tokenizer = model.tokenizer.backend_tokenizer
         added: dict[int, AddedToken] = self._tokenizer.get_added_tokens_decoder()
         # Besides the special ones: markup that the template itself writes, e.g. Qwen's <tool_call>. Any
@@ -75,6 +83,7 @@ class Encoder:
             if token.special or (token.content in model.template and _MARKUP.fullmatch(token.content))
         }
         self.special = frozenset(token.content for token in added.values() if token.special)
+        self.special_ids = frozenset(number for number, token in added.items() if token.special)
         self._texts = tuple(sorted(self.structural, key=len, reverse=True))
         self.pattern = re.compile("|".join(map(re.escape, self._texts)) or r"(?!)")
         self.structural_ids = frozenset(self.structural.values())
@@ -89,7 +98,12 @@ class Encoder:
         return Escape(self.pattern, self._texts)
 
     def encode(self, rendered: str, escape: Escape) -> list[int]:
-        """Ids of a rendered template whose data went through `escape`. No special tokens are added."""
+        """Ids of a rendered template whose data went through `escape`. No special tokens are added.
+
+        Raises TemplateError where the template shows images in another order than they were given in.
+        """
+        if escape.images:
+            rendered = put(rendered, self._image, escape.images)
         if not escape.used:
             ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
             written = [self.structural[match[0]] for match in self.pattern.finditer(rendered)]

@@ -1,11 +1,11 @@
 """The vLLM client: one sampling at a time, its token ids and logprobs as they come.
 
-Only vLLM's `/v1/completions` with prompt ids is used. The text it returns is ignored: prompt ids that end
-inside a character can make it repeat the prompt, and stop strings are cut by rules of its own.
+Only vLLM's `/v1/completions` with prompt ids is used, and for a prompt with images its token-level `generate`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import aiohttp
 import orjson
 
+from addons import completions, generate
+from addons.completions import Sampled
 from addons.errors import EngineMismatch, EngineRefused, EngineUnavailable
 
 STREAM_LIMIT = 1 << 26
@@ -31,33 +33,14 @@ class EngineFacts:
     """True when `/weight_info` answers (VLLM_SERVER_DEV_MODE=1)."""
 
 
-Likeliest = tuple[tuple[int, float], ...]
-"""The likeliest ids at one place, each with its logprob, likeliest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """A piece of a completion. `ids` and `logprobs` (natural log) are aligned, one per sampled token.
-
-    `finish` is set in the last piece only: stop, length or abort; `stop_reason` is then the stop string or
-    stop id that ended it, None for the end-of-sequence token.
-    """
-
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    finish: str | None = None
-    stop_reason: str | int | None = None
-    cached_tokens: int = 0
-    likeliest: tuple[Likeliest, ...] = ()
-    """One per sampled token where `logprobs` of the parameters is above 0; else empty."""
-
-
 class Engine:
     """A client of one vLLM server. Errors are :class:`~addons.errors.CallError`, ready for a dialect."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
         self.url = url.rstrip("/")
         self._http = http
+        self.heard_at = float("-inf")
+        """When it last answered, by the monotonic clock, seconds."""
 
     async def facts(self) -> EngineFacts:
         """Ask the server what it serves.
@@ -96,6 +79,28 @@ class Engine:
         tokens: list[int] = (await self._post_json("/tokenize", body))["tokens"]
         return tokens
 
+    async def tokenize_chat(self, facts: EngineFacts, messages: list[dict[str, Any]]) -> list[int] | None:
+        """The served model's ids of a conversation, generation prompt included; None where it has no chat template."""
+        try:
+            reply = await self._post_json("/tokenize", {"model": facts.model, "messages": messages})
+        except EngineRefused as error:
+            if "chat template" in error.message:
+                return None
+            raise
+        tokens: list[int] = reply["tokens"]
+        return tokens
+
+    async def chat_template(self) -> str | None:
+        """The served model's chat template, Jinja source; None where the server does not tell.
+
+        It does with `--enable-tokenizer-info-endpoint`.
+        """
+        try:
+            template = (await self._get("/tokenizer_info")).get("chat_template")
+        except EngineRefused:
+            return None
+        return template if isinstance(template, str) else None
+
     async def verify_logprobs(self, facts: EngineFacts, ids: list[int]) -> None:
         """Prove T5: logprobs must be those of the distribution sampled from.
 
@@ -109,7 +114,7 @@ class Engine:
             "model": facts.model, "prompt": [[i] for i in ids], "max_tokens": 1, "temperature": 1.0, "top_k": 1,
             "logprobs": 0, "return_token_ids": True,
         }  # fmt: skip
-        reply = await self._post_json("/v1/completions", body)
+        reply = await self._post_json(completions.PATH, body)
         for choice in reply["choices"]:
             if not choice.get("token_ids") or not choice.get("logprobs"):
                 raise EngineMismatch(f"vLLM at {self.url} returns no token_ids: harnesstap needs vLLM 0.11 or newer")
@@ -119,9 +124,35 @@ class Engine:
                     "(`trainer serve` does), or training would see the wrong distribution"
                 )
 
+    async def expansion(self, facts: EngineFacts, url: str) -> list[int]:
+        """The placeholder ids that an image, a `data:` URL, has in a prompt.
+
+        Raises:
+            EngineRefused: 400, it is no image, or the model takes none; 404, this server does not say.
+        """
+        said = [{"type": "text", "text": "U"}, {"type": "image_url", "image_url": {"url": url}}]
+        body = {"model": facts.model, "messages": [{"role": "user", "content": said}], "mm_payload": "none"}
+        reply = await self._post_json("/v1/chat/completions/render", body)
+        try:
+            [place] = reply["features"]["mm_placeholders"]["image"]
+            ids: list[int] = reply["token_ids"][place["offset"] : place["offset"] + place["length"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineRefused(502, f"vLLM does not say what it makes of an image: {str(reply)[:200]}") from error
+        return ids
+
+    async def expanded(self, facts: EngineFacts, shown: generate.Shown) -> tuple[list[int], list[tuple[int, int]]]:
+        """A prompt with images as vLLM expands it, and the offset and length of each image in it."""
+        body = generate.request(facts.model, shown, {"max_tokens": 1}, stream=False)
+        reply = await self._post_json(generate.PATH, body)
+        try:
+            return generate.places(reply)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise EngineRefused(502, f"vLLM sent what is no generation: {str(reply)[:200]}") from error
+
     async def sample(
-        self, facts: EngineFacts, prompt: list[int], params: dict[str, Any], *, stream: bool
-    ) -> AsyncGenerator[Sampled]:
+        self, facts: EngineFacts, prompt: list[int], params: dict[str, Any], *, stream: bool,
+        shown: generate.Shown | None = None,
+    ) -> AsyncGenerator[Sampled]:  # fmt: skip
         """Sample one completion.
 
         Args:
@@ -129,37 +160,38 @@ class Engine:
             prompt: token ids.
             params: sampling parameters in vLLM's words, `max_tokens` included.
             stream: yield pieces as they are sampled; otherwise one piece.
+            shown: the prompt's images, with the prompt before vLLM expands it to `prompt`.
 
         Closing the iterator (or cancelling the task) drops the connection, at which vLLM aborts the request.
+
+        Raises:
+            EngineRefused: vLLM's own error, or what is no completion.
+            EngineUnavailable: it went away.
+            EngineMismatch: it expanded the images to another prompt.
         """
-        body = {
-            **params, "model": facts.model, "prompt": prompt, "logprobs": params.get("logprobs", 0),
-            "return_token_ids": True, "stream": stream,
-        }  # fmt: skip
-        if body["logprobs"]:
-            body["return_tokens_as_token_ids"] = True  # two tokens may have one text
+        path, adapt = completions.PATH, completions.as_it_is
+        if shown is None:
+            body = completions.request(facts.model, prompt, params, stream=stream)
+        else:
+            path, adapt = generate.PATH, generate.adapter(prompt)
+            body = generate.request(facts.model, shown, params, stream=stream)
         if stream:
-            body["stream_options"] = {"include_usage": True}
-            async for piece in self._stream(body):
+            async for piece in self._stream(path, body, adapt):
                 yield piece
             return
-        reply = await self._post_json("/v1/completions", body)
-        try:
-            piece = _piece(reply["choices"][0], reply.get("usage"))
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise EngineRefused(502, f"vLLM sent what is no completion: {str(reply)[:200]}") from error
-        yield piece
+        yield completions.sampled(await self._post_json(path, body), adapt)
 
-    async def _stream(self, body: dict[str, Any]) -> AsyncGenerator[Sampled]:
+    async def _stream(self, path: str, body: dict[str, Any], adapt: completions.Adapt) -> AsyncGenerator[Sampled]:
         finished = False
         try:
-            async with self._http.post(self.url + "/v1/completions", data=orjson.dumps(body), **_JSON) as reply:
+            async with self._http.post(self.url + path, data=orjson.dumps(body), **_JSON) as reply:
                 await _raise_for(reply)
                 while line := await reply.content.readline(max_line_length=STREAM_LIMIT):
+                    self.heard_at = time.monotonic()
                     # Read to the end of the body behind [DONE], or the connection could not be used again.
                     if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
                         continue
-                    piece = _event(data)
+                    piece = completions.event(data, adapt)
                     if piece is not None:
                         finished = finished or piece.finish is not None
                         yield piece
@@ -179,6 +211,7 @@ class Engine:
             async with self._http.request(method, self.url + path, data=data, **_JSON) as reply:
                 await _raise_for(reply)
                 raw = await reply.read()
+                self.heard_at = time.monotonic()
                 try:
                     parsed: dict[str, Any] = orjson.loads(raw)
                 except orjson.JSONDecodeError as error:
@@ -188,26 +221,6 @@ class Engine:
                 return parsed
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise EngineUnavailable(f"vLLM at {self.url} does not answer: {error or type(error).__name__}") from error
-
-
-def _event(data: bytes) -> Sampled | None:
-    """One event of a stream; None where it says nothing of the completion.
-
-    Raises:
-        EngineRefused: it is an error, or nothing that vLLM sends.
-    """
-    try:
-        event = orjson.loads(data)
-        if error := event.get("error"):
-            described = error if isinstance(error, dict) else {"message": error}
-            code = described.get("code")
-            raise EngineRefused(code if isinstance(code, int) else 500, str(described.get("message", error)))
-        if not event["choices"]:
-            return None
-        piece = _piece(event["choices"][0], event.get("usage"))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise EngineRefused(502, f"vLLM sent what is no completion: {data[:200]!r}") from error
-    return piece if piece.ids or piece.finish is not None else None
 
 
 _JSON: dict[str, Any] = {"headers": {"content-type": "application/json"}}
@@ -226,32 +239,3 @@ async def _raise_for(reply: aiohttp.ClientResponse) -> None:
     if reply.status == 503:
         raise EngineUnavailable(f"vLLM is not ready: {message}")
     raise EngineRefused(reply.status, message, retry_after=int(retry) if retry.isdigit() else None)
-
-
-def _piece(choice: dict[str, Any], usage: dict[str, Any] | None) -> Sampled:
-    ids = tuple(choice.get("token_ids") or ())
-    found = choice.get("logprobs") or {}
-    logprobs = tuple(found.get("token_logprobs") or ())
-    if None in logprobs:
-        logprobs = ()  # not those of these ids: the turn is stored as untrainable
-    details = (usage or {}).get("prompt_tokens_details") or {}
-    return Sampled(
-        ids,
-        logprobs,
-        choice.get("finish_reason"),
-        choice.get("stop_reason"),
-        int(details.get("cached_tokens") or 0),
-        tuple(_likeliest(place) for place in found.get("top_logprobs") or () if place is not None),
-    )
-
-
-def _likeliest(place: dict[str, float]) -> Likeliest:
-    """One place of `top_logprobs`: ids as `token_id:7`, the sampled one among them whatever its rank.
-
-    Without alternatives vLLM names the sampled token by its text, and there is nothing to tell.
-    """
-    ids = [(int(name.removeprefix(_TOKEN_ID)), value) for name, value in place.items() if name.startswith(_TOKEN_ID)]
-    return tuple(sorted(ids, key=lambda entry: -entry[1]))
-
-
-_TOKEN_ID = "token_id:"

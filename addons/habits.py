@@ -44,7 +44,11 @@ class Habits:
     null_content: bool = False
     """Shows calls only where the assistant's content is null, not where it is empty text."""
     reasoning: str | None = None
-    """The message key under which it shows reasoning, or None where it shows none."""
+    """The message key under which it shows reasoning, if only that of a turn with calls; None where it shows none."""
+    kept_reasoning: frozenset[str] = frozenset()
+    """The roles of messages after which it still shows the reasoning of the turn before: user, tool, both or none."""
+    all_at_once: bool = True
+    """Accepts reasoning, text and calls in one turn."""
     tools: bool = False
     """Shows tool definitions."""
     tool_calls: bool = False
@@ -62,6 +66,7 @@ def find_habits(render: Render, source: str) -> Habits:
     system = probe.shows([first, user], "probe-s1", "probe-u1")
     null_content = not probe.shows_calls("") and probe.shows_calls(None)
     empty = None if null_content else ""
+    reasoning = probe.reasoning_key(empty)
     return Habits(
         system=system,
         many_systems=system and probe.shows([first, second, user], "probe-s1", "probe-s2", "probe-u1"),
@@ -71,7 +76,9 @@ def find_habits(render: Render, source: str) -> Habits:
         developer="developer" in source,
         arguments="json" if probe.wants_json_arguments(empty) else "mapping",
         null_content=null_content,
-        reasoning=probe.reasoning_key(),
+        reasoning=reasoning,
+        kept_reasoning=frozenset(role for role in ("user", "tool") if probe.keeps_reasoning(reasoning, role, empty)),
+        all_at_once=reasoning is None or probe.accepts_all_at_once(reasoning),
         tools=probe.shows([user], "probe_tool", tools=[_TOOL]),
         tool_calls=probe.shows_calls(empty),
         tool_results=any(probe.shows([*_calling(form, empty), _RESULT], "probe-r1") for form in _FORMS),
@@ -109,12 +116,34 @@ class _Probe:
         # A mapping printed as it is, in Python's spelling, is no JSON.
         return "{'a'" in self._render(mapping, generation=False) and self.shows(text, _ARGUMENT)
 
-    def reasoning_key(self) -> str | None:
-        for key in ("reasoning_content", "reasoning", "thinking"):
-            thought = _said("assistant", "probe-a1") | {key: "probe-t1"}
-            if self.shows([_said("user", "probe-u1"), thought], "probe-t1"):
-                return key
+    def reasoning_key(self, content: str | None) -> str | None:
+        """Of a turn of text or, as Gemma 4's does it, only of one with calls."""
+        turns = [[_said("user", "probe-u1"), _said("assistant", "probe-a1")], *(_calling(f, content) for f in _FORMS)]
+        for talk in turns:
+            for key in ("reasoning_content", "reasoning", "thinking"):
+                if self.shows([*talk[:-1], talk[-1] | {key: "probe-t1"}], "probe-t1"):
+                    return key
         return None
+
+    def accepts_all_at_once(self, key: str) -> bool:
+        for form in _FORMS:
+            user, calling = _calling(form, "probe-a1")
+            try:
+                self._render([user, calling | {key: "probe-t1"}])
+            except TemplateError:
+                continue
+            return True
+        return False
+
+    def keeps_reasoning(self, key: str | None, role: str, content: str | None) -> bool:
+        """Whether reasoning is still shown once a message of `role` came after its turn."""
+        if key is None:
+            return False
+        turns = [_calling(form, content) for form in _FORMS]
+        if role == "user":
+            turns = [[_said("user", "probe-u1"), _said("assistant", "probe-a1")]]
+        after = _RESULT if role == "tool" else _said("user", "probe-u2")
+        return any(self.shows([*talk[:-1], talk[-1] | {key: "probe-t1"}, after], "probe-t1") for talk in turns)
 
 
 _ARGUMENT = "probe_argument"

@@ -44,6 +44,8 @@ class ModelFiles:
     """Ids that end a turn: `eos_token_id` of generation_config.json and the tokenizer's own."""
     response_template: dict[str, Any] | None
     """How transformers' response parser reads this model's replies, where the model's author says so."""
+    stamp: frozenset[tuple[str, int]]
+    """Names and modification times of the files, nanoseconds."""
 
     @classmethod
     def load(cls, name: str, template: str | None = None) -> ModelFiles:
@@ -77,7 +79,12 @@ class ModelFiles:
             template_hash=template_hash(text, tokenizer_file.read_bytes()),
             stop_ids=stop_ids,
             response_template=tokenizer.response_template,
+            stamp=_stamp(path),
         )
+
+    def changed(self) -> bool:
+        """Whether the files were written since they were read (a vLLM that restarts may have been given others)."""
+        return self.stamp != _stamp(self.path)
 
     def token_text(self, token_id: int) -> str:
         """The text of one token of the vocabulary, as the vocabulary spells it."""
@@ -104,6 +111,11 @@ def _locate(name: str) -> Path:
         ) from error
     except HfHubHTTPError as error:
         raise ModelError(f"{name}: the Hugging Face hub refused it: {error}") from error
+
+
+def _stamp(path: Path) -> frozenset[tuple[str, int]]:
+    found = {file for pattern in _FILES for file in path.glob(pattern)}
+    return frozenset((file.name, file.stat().st_mtime_ns) for file in found)
 
 
 def _template(name: str, found: str | dict[str, str] | None) -> str:

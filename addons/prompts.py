@@ -1,7 +1,13 @@
-"""Conversations to token ids: the whole prompt of a first call, and the bridge from one turn to the next."""
+"""Conversations to token ids: the whole prompt of a first call, and the bridge from one turn to the next.
+
+Reasoning that was sampled stays where it was sampled, by default, also where the template would leave it out once a
+user has spoken again: what the model sees is then off the template by that reasoning, and the session is one sequence.
+With the policy `template` such a call is refused a bridge: it is rendered anew, as the template has it, and forks.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,14 +16,20 @@ from addons.bridge import Bridge, BridgeRefused, Tail
 from addons.conversation import Conversation, Message, Tool, ToolCall
 from addons.encode import Encoder, Escape
 from addons.habits import Habits, Rendered, TemplateError
+from addons.harmony import Harmony
 from addons.model import ModelFiles
 from addons.render import ChatTemplate
 
-__all__ = ["BridgeRefused", "Extension", "ProbeReport", "Prompts", "TemplateError", "Way"]
+__all__ = ["BridgeRefused", "Extension", "ProbeReport", "Prompts", "ReasoningPolicy", "TemplateError", "Way"]
 
-Way = Literal["stand-in", "history", "never"]
+logger = logging.getLogger(__name__)
+
+Way = Literal["stand-in", "history", "harmony", "never"]
 """How a template is extended: behind a stand-in of constant size; behind the real history, for a template
-that keeps state over the conversation; or not at all, when every turn is rendered anew."""
+that keeps state over the conversation; by Harmony's own encoder; or not at all, when every turn is rendered anew."""
+
+ReasoningPolicy = Literal["keep", "template"]
+"""Whether sampled reasoning stays in the context of later turns, or goes where the template leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,8 @@ class Extension:
     """Context ids, none of them sampled. Begins with the end of turn where `added_close`."""
     added_close: bool
     """The turn was cut off (or ended otherwise than the template ends it), so its end had to be added."""
+    closed_reasoning: bool = False
+    """It was cut off inside its reasoning, whose end was added as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,8 @@ class ProbeReport:
     habits: Habits
     repeats_tools: bool
     """Writes the tool definitions again later in the conversation (some Mistral templates)."""
+    needs_tools: bool
+    """What it writes after a turn depends on the tool definitions in some other way."""
     differences: tuple[str, ...]
     """Canned conversations whose bridged tail is not the tail of the full rendering, with the reason."""
 
@@ -48,12 +64,18 @@ class Prompts:
     Raises ModelError where the template cannot render a plain user message.
     """
 
-    def __init__(self, model: ModelFiles) -> None:
+    def __init__(self, model: ModelFiles, reasoning: ReasoningPolicy = "keep") -> None:
         self.template = ChatTemplate(model)
-        self._encoder = Encoder(model)
+        self.reasoning = reasoning
+        self._encoder = Encoder(model, self.template.image)
         self._stop_ids = model.stop_ids
         self._bridge = Bridge(model, self.template, self._encoder)
+        self._harmony = Harmony.of(model)
         self._report = self._probe()
+        logger.info(
+            "%s: turns are continued by way of %s; reasoning in earlier turns: %s%s",
+            model.name, self._report.way, reasoning, "".join(f"; {text}" for text in self._report.differences),
+        )  # fmt: skip
 
     def probe(self) -> ProbeReport:
         """What the template does; found once, when this was made."""
@@ -97,6 +119,14 @@ class Prompts:
             if sampled and sampled[-1] in self._stop_ids:
                 raise BridgeRefused("the reply that is to be continued has ended its turn")
             return Extension([], added_close=False)
+        if not new:
+            raise BridgeRefused("there are no new messages")
+        if any(message.role == "assistant" for message in new[: -1 if conversation.continue_final_message else None]):
+            raise BridgeRefused("an assistant message that was not sampled here is among the new messages")
+        if self.reasoning == "template":
+            self._check_reasoning(parent_prompt, sampled, assistant, new)
+        if self._harmony is not None and not conversation.continue_final_message:
+            return self._in_harmony(self._harmony, sampled, assistant, new)
         escape = self._encoder.escape()
         try:
             variables = _escaped(escape, conversation.template_kwargs)
@@ -104,7 +134,7 @@ class Prompts:
             following = list(new)
             if conversation.continue_final_message:
                 opened = _escaped(escape, self.template.messages([following.pop()], opening=False)[0])
-            tools = None if self._report.repeats_tools else self._tools(conversation, escape)
+            tools = self._tools(conversation, escape) if self._report.needs_tools else None
             if self._report.way == "history":
                 before = conversation.messages[: len(conversation.messages) - len(new) - 1]
                 head = _escaped(escape, self.template.messages(before))
@@ -113,11 +143,35 @@ class Prompts:
         except TemplateError as error:
             raise BridgeRefused(str(error)) from error
         tail = self._bridge.tail(head, assistant, following, escape, tools, variables, opened)
-        # Encoded together with the token before, as in a full rendering; that token is there already, or is
-        # added.
-        ids = self._encoder.encode(tail.close + tail.text, escape)
-        closed = self._bridge.ends_turn(tail, sampled[-1] if sampled else None, tools, variables)
-        return Extension(ids[1:] if closed else ids, added_close=not closed)
+        if self._bridge.ends_turn(tail, sampled[-1] if sampled else None, tools, variables):
+            # Encoded together with the token before, as in a full rendering; that token is there already.
+            ids = self._encoder.encode(tail.close + tail.text, escape)
+            return Extension(ids[1:] if tail.close else ids, added_close=False)
+        open_end = self._bridge.open_end(parent_prompt, sampled)
+        ids = self._encoder.encode(open_end + tail.close + tail.text, escape)
+        return Extension(ids, added_close=True, closed_reasoning=bool(open_end))
+
+    def _check_reasoning(
+        self, prompt: Sequence[int], sampled: Sequence[int], assistant: Message, new: Sequence[Message]
+    ) -> None:
+        """Raise BridgeRefused where the template would now leave out reasoning that the parent's tokens hold."""
+        marks = self._bridge.reasoning
+        if marks is None:
+            reasoned = bool(assistant.reasoning)
+        else:
+            reasoned = marks.closes in sampled or marks.opens in sampled or marks.closes in prompt
+        kept = self.template.habits.kept_reasoning
+        if reasoned and any(message["role"] not in kept for message in self.template.messages(new, opening=False)):
+            raise BridgeRefused("the template leaves out the reasoning of earlier turns, and that is the policy")
+
+    def _in_harmony(
+        self, harmony: Harmony, sampled: Sequence[int], assistant: Message, new: Sequence[Message]
+    ) -> Extension:
+        ids = harmony.after_turn(self._bridge.following(assistant, new))
+        if ids is None:
+            raise BridgeRefused("Harmony has no form for the new messages")
+        closed = harmony.ends_turn(sampled[-1] if sampled else None)
+        return Extension(ids if closed else [harmony.end, *ids], added_close=not closed)
 
     def _tools(self, conversation: Conversation, escape: Escape) -> list[Rendered] | None:
         return _escaped(escape, self.template.tools(conversation.tools)) or None
@@ -128,7 +182,7 @@ class Prompts:
 
     def _probe(self) -> ProbeReport:
         """Bridge small conversations both ways and compare with the full rendering."""
-        repeats_tools = self._repeats_tools()
+        repeats_tools, needs_tools = self._use_of_tools()
         differences: dict[str, list[str]] = {"stand-in": [], "history": []}
         for name, conversation, new in _canned(self.template.habits):
             escape = self._encoder.escape()
@@ -154,17 +208,28 @@ class Prompts:
             wrong = {w: [text for text in differences[w] if "not what" in text] for w in ways}
             chosen = next((way for way in ways if not wrong[way]), "never")
         found = differences["history" if chosen == "never" else chosen]
-        return ProbeReport(chosen, self.template.habits, repeats_tools, tuple(found))
+        if self._harmony is not None:
+            chosen, found = "harmony", []
+        return ProbeReport(chosen, self.template.habits, repeats_tools, needs_tools, tuple(found))
 
-    def _repeats_tools(self) -> bool:
+    def _use_of_tools(self) -> tuple[bool, bool]:
+        """Whether tool definitions come again after a turn, and whether what comes there depends on them otherwise."""
         tool = self.template.tools([Tool("probe_tool", "d")])
-        escape = self._encoder.escape()
-        assistant, new = Message("assistant", "A"), [Message("user", "U2")]
+        repeats = needs = False
+        for _, conversation, new in _canned(self.template.habits):
+            with_tools, without = (self._canned_tail(conversation, new, tools) for tools in (tool, None))
+            repeats = repeats or "probe_tool" in with_tools
+            needs = needs or with_tools != without
+        return repeats, needs and not repeats
+
+    def _canned_tail(
+        self, conversation: Sequence[Message], new: Sequence[Message], tools: Sequence[Rendered] | None
+    ) -> str:
         try:
-            tail = self._bridge.tail(self._head([Message("user", "U")]), assistant, new, escape, tool, {})
+            head, escape = self._head(conversation), self._encoder.escape()
+            return self._bridge.tail(head, conversation[-1], new, escape, tools, {}).text
         except BridgeRefused:
-            return False
-        return "probe_tool" in tail.text
+            return ""
 
 
 def _escaped(escape: Escape, value: Any) -> Any:

@@ -10,7 +10,8 @@ what the template would refuse:
 - a system message later on, where the template refuses, drops or hoists it, becomes a `user` message at its
   place;
 - a leading system message goes in front of the first user message, where the template knows none;
-- neighbouring user messages become one, joined by a blank line, where the template refuses them.
+- neighbouring user messages become one, joined by a blank line, where the template refuses them;
+- reasoning goes in front of the text, where the template refuses both beside tool calls (gpt-oss).
 
 Text is never dropped, reordered or repeated by a fold.
 """
@@ -28,7 +29,9 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from addons.conversation import Message, Tool
 from addons.habits import Habits, Rendered, TemplateError, find_habits, rendered_call
+from addons.media import joined, with_images
 from addons.model import ModelError, ModelFiles
+from addons.placeholders import find_placeholder, sentinel
 
 # What a template can raise: jinja's own errors, and Python's where the data has not the type the template
 # expects.
@@ -62,11 +65,15 @@ class ChatTemplate:
         self._source = model.template
         self._special_tokens: dict[str, Any] = dict(model.tokenizer.special_tokens_map)
         self.habits = Habits()
+        self._in_parts = False
         try:
             self.render([{"role": "user", "content": "U"}])
         except TemplateError as error:
             raise ModelError(f"{model.name}: its chat template cannot render a user message: {error}") from error
+        self._in_parts = self._needs_parts()
         self.habits = find_habits(self.render, model.template)
+        self.image = find_placeholder(self.render)
+        """What it writes for an image; None where it shows none."""
 
     def render(
         self,
@@ -79,9 +86,10 @@ class ChatTemplate:
         """The template's text, with the generation prompt or without. Raises TemplateError."""
         if variables and not _RESERVED.isdisjoint(variables):
             raise TemplateError(f"chat template variables may not be named {sorted(_RESERVED & set(variables))}")
+        shown = [_in_parts(message) for message in messages] if self._in_parts else list(messages)
         try:
             texts, _ = render_jinja_template(
-                [list(messages)],
+                [shown],
                 tools=list(tools) if tools else None,
                 chat_template=self._source,
                 add_generation_prompt=generation,
@@ -136,10 +144,21 @@ class ChatTemplate:
             for tool in tools
         ]
 
+    def _needs_parts(self) -> bool:
+        """Whether it shows a message's text only as a part of it (Idefics', SmolVLM's), and drops plain text."""
+        plain: Rendered = {"role": "user", "content": "probe-u1"}
+        try:
+            return "probe-u1" not in self.render([plain]) and "probe-u1" in self.render([_in_parts(plain)])
+        except TemplateError:
+            return False
+
     def _message(self, message: Message, names: Mapping[str, str]) -> Rendered:
-        rendered: Rendered = {"role": message.role, "content": message.content}
+        rendered: Rendered = {"role": message.role, "content": with_images(message, sentinel)}
         if message.reasoning and self.habits.reasoning:
-            rendered[self.habits.reasoning] = message.reasoning
+            if message.content and message.tool_calls and not self.habits.all_at_once:
+                rendered["content"] = f"{message.reasoning}\n\n{rendered['content']}"
+            else:
+                rendered[self.habits.reasoning] = message.reasoning
         if message.tool_calls:
             if not message.content and self.habits.null_content:
                 rendered["content"] = None
@@ -195,5 +214,10 @@ class ChatTemplate:
         return folded
 
 
+def _in_parts(message: Rendered) -> Rendered:
+    content = message.get("content")
+    return {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
+
+
 def _joined(first: Message, second: Message) -> Message:
-    return replace(first, content="\n\n".join(text for text in (first.content, second.content) if text))
+    return joined(first, second, "\n\n")

