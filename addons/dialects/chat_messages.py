@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from addons.conversation import Message, ToolCall
 from addons.dialects.chat_parts import part_text
 from addons.dialects.fields import Fields, refuse, wrong_type
@@ -86,18 +88,19 @@ def _content(item: Fields, *, required: bool) -> str:
 
 def _tool_call(call: Fields, ignored: set[str]) -> ToolCall:
     kind = call.text("type") or "function"
-    if kind != "function":
+    if kind not in ("function", "custom"):
         refuse(
             call.at("type"),
-            f"Invalid value for '{call.at('type')}': '{kind}'. Only calls of type 'function' are served.",
+            f"Invalid value for '{call.at('type')}': '{kind}'. Supported values are: 'function' and 'custom'.",
         )
-    function = call.need("function", call.object("function"))
-    read_call = ToolCall(
-        call.need("id", call.text("id")),
-        function.need("name", function.text("name")),
-        function.need("arguments", function.text("arguments")),
-    )
+    made = call.need(kind, call.object(kind))
+    name = made.need("name", made.text("name"))
+    if kind == "function":
+        arguments = made.need("arguments", made.text("arguments"))
+    else:  # as a function, which is what a chat template knows
+        arguments = json.dumps({"input": made.need("input", made.text("input"))}, ensure_ascii=False)
+    read_call = ToolCall(call.need("id", call.text("id")), name, arguments)
     call.raw("index")  # stream accumulators leave it in; it says nothing that the order does not
-    function.close()
+    made.close()
     call.close()
     return read_call
