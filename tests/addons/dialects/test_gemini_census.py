@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import httpx
 import pytest
 from google import genai
 from google.genai import types
+from pydantic import BaseModel
 
 from addons.conversation import Call, Message, Tool, ToolCall, ToolChoice
 from addons.dialects.gemini import read
@@ -94,6 +96,19 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 """A plausible value for each field that is read; any other value will do for one that is only reported."""
 
+VALUES_AT: dict[tuple[str, str], Any] = {
+    ("generationConfig.responseFormat[]", "text"): {"mimeType": "application/json"},
+    ("generationConfig.responseFormat[].text", "mimeType"): "text/plain",
+    ("generationConfig.responseFormat[].text", "schema"): {"type": "object"},
+}
+"""The same where one name means two things."""
+
+
+def value_of(path: str, name: str) -> Any:
+    """A plausible value for a field."""
+    return VALUES_AT.get((path, name), VALUES.get(name, {"a": 1}))
+
+
 DECLARED = {"tools": [{"functionDeclarations": [LS]}]}
 CALLED = [HI, model(ask("ls", id="1"))]
 
@@ -106,6 +121,11 @@ CENSUS: list[tuple[Any, str, Any, dict[str, Any]]] = [
     # the SDK's type, its path, how a value of it becomes a body, its value without the field
     (types.GenerationConfig, "generationConfig", lambda v: {"contents": [HI], "generationConfig": v},
      {"responseMimeType": "application/json", "responseLogprobs": True}),
+    (types.ResponseFormat, "generationConfig.responseFormat[]",
+     lambda v: {"contents": [HI], "generationConfig": {"responseFormat": [v]}}, {}),
+    (types.TextResponseFormat, "generationConfig.responseFormat[].text",
+     lambda v: {"contents": [HI], "generationConfig": {"responseFormat": [{"text": v}]}},
+     {"mimeType": "APPLICATION_JSON"}),
     (types.ThinkingConfig, "generationConfig.thinkingConfig",
      lambda v: {"contents": [HI], "generationConfig": {"thinkingConfig": v}}, {}),
     (types.Tool, "tools[]", lambda v: {"contents": [HI], "tools": [v]}, {}),
@@ -149,6 +169,9 @@ SAYS_NOTHING = {
 REFUSED = {
     ("generationConfig", "candidateCount"),
     ("generationConfig", "responseModalities"),
+    ("generationConfig.responseFormat[]", "audio"),
+    ("generationConfig.responseFormat[]", "image"),
+    ("generationConfig.responseFormat[]", "video"),
     ("contents[].parts[]", "functionCall"),  # of a user
     ("contents[].parts[]", "functionResponse"),  # of the model, and without a call before it
 }
@@ -160,7 +183,7 @@ def test_every_field_of_the_sdk_is_honoured_refused_or_reported(kind: Any, path:
     for field, info in kind.model_fields.items():
         name = info.alias or field
         try:
-            call = read(body({**base, name: VALUES.get(name, {"a": 1})}), "m")
+            call = read(body({**base, name: value_of(path, name)}), "m")
         except BadRequest as error:
             if (path, name) not in REFUSED:
                 raise AssertionError(f"{path}.{name} is refused") from error
@@ -199,3 +222,36 @@ def _without(call: Call) -> tuple[Any, ...]:
         call.conversation, call.sampling, call.tool_choice, call.constraint, call.options, call.parallel_tool_calls,
         call.top_logprobs,
     )  # fmt: skip
+
+
+def _models(hint: Any) -> Iterator[type[BaseModel]]:
+    """The SDK's own types in a field's type."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+    for argument in get_args(hint):
+        yield from _models(argument)
+
+
+ROOTS = {types.GenerationConfig, types.Tool, types.ToolConfig, types.Content}
+"""What a body holds, beside what the test of the config's fields has."""
+WHOLE = {types.Schema}
+"""Types that have a test of their own."""
+
+
+def test_every_type_that_is_read_has_its_census() -> None:
+    """What is below a field that is reported, or refused, is reported with it; whatever else holds fields is here."""
+    counted = {kind for kind, *_ in CENSUS} | WHOLE
+    missing = set(ROOTS) - counted
+    for kind, path, body, base in CENSUS:
+        for field, info in kind.model_fields.items():
+            name = info.alias or field
+            below = set(_models(info.annotation)) - counted
+            if not below:
+                continue
+            try:
+                call = read(body({**base, name: value_of(path, name)}), "m")
+            except BadRequest:
+                continue
+            if f"{path}.{name}" not in call.ignored_fields:
+                missing |= below
+    assert not missing
