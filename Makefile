@@ -16,7 +16,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export VLLM_NO_USAGE_STATS := 1
 export PATH := $(CURDIR)/.cache/uv/bin:$(PATH)
 
-.PHONY: help install demo test check lint lock clean
+.PHONY: help install demo matrix test check lint lock clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
@@ -51,6 +51,9 @@ demo: install  ## a real harness, real vLLM, one GRPO step, on a tiny model (MOD
 
 test: install lint  ## all tests: real mitmdump, real vLLM, real harness
 	$(PY) -m pytest
+
+matrix: install  ## every harness of the table on a small task behind the proxy, as it is; runs/matrix has the table
+	$(VENV)/bin/tap matrix
 
 check: install lint  ## the fast tests: no network, no vLLM
 	$(PY) -m pytest -q -m "not vllm and not harness and not network and not slow"

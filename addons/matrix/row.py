@@ -109,15 +109,16 @@ def _faults(run: Run, turns: Sequence[Turn], model: Sequence[Mapping[str, Any]],
 
 
 def _breaks(reader: Reader, turns: Sequence[Turn]) -> list[Turn]:
-    """Roots that should have continued a turn: a second of the main conversation; or whatever it passes for, one that
-    brings a tool's result, since every call of a tool was sampled here.
+    """Roots that should have continued a turn: a second of the main conversation; or a subagent's that brings a tool's
+    result, since every call of a tool was sampled here. (A side call may quote one: Gemini CLI's check for loops.)
     """
     roots = [turn for turn in turns if turn.parent_id is None]
     main = [turn for turn in roots if turn.purpose == "main"]
     return [
         turn
         for turn in roots
-        if turn in main[1:] or any(message["role"] == "tool" for message in reader.new_messages(turn))
+        if turn in main[1:]
+        or (turn.purpose == "subagent" and any(m["role"] == "tool" for m in reader.new_messages(turn)))
     ]
 
 
