@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -27,11 +26,10 @@ from addons.conversation import (
     Reply,
     Sampling,
     TextDelta,
-    Tool,
     ToolCallDelta,
     Usage,
 )
-from addons.dialects.messages import CALL_ID, REPLY_ID, Emitter, count_reply, error_body, read
+from addons.dialects.messages import Emitter, count_reply, error_body, read
 from addons.errors import (
     BadRequest,
     CallError,
@@ -42,13 +40,12 @@ from addons.errors import (
     PayloadTooLarge,
     Unsupported,
 )
-from addons.ids import new_id
-from addons.prompts import Prompts
-from addons.replies import ParserChoice, ReplyParser, parser_for
-from tests.addons.kit import chatml, said
+from tests.addons.dialects.speakers.messages import Messages
+from tests.addons.kit import said
 
 ASKED = Call(Conversation((Message("user", "hi"),)), Sampling(max_tokens=64), "claude-x", True)
 ID = "msg_" + "a" * 24
+SPEAKER = Messages()
 USAGE = Usage(prompt=40, completion=9, cached=16, reasoning=3)
 EVENTS: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 
@@ -112,45 +109,12 @@ def plain(message: Reply_) -> dict[str, Any]:
 
 
 def check(deltas: Sequence[Delta], reply: Reply) -> list[dict[str, Any]]:
-    """The invariants I1 to I3 for one reply; returns the events."""
+    """The stream is lawful, and adds up to the whole; returns the events."""
     reply = replace(reply, said=tuple(deltas))
     wire = streamed(deltas, reply)
-    found = events(wire)
-    streaming, one = plain(by_sdk(wire)), plain(whole(reply))
-    for message in (streaming, one):  # only the start tells of the cache's kinds and the tier
-        message["usage"].pop("cache_creation")
-        message["usage"].pop("service_tier")
-    assert streaming == one
-    kinds = [event["type"] for event in found]
-    assert kinds[0] == "message_start"
-    assert kinds[-2:] == ["message_delta", "message_stop"]
-    assert kinds.count("message_start") == kinds.count("message_delta") == kinds.count("message_stop") == 1
-    open_block, next_index = None, 0
-    takes = {
-        "thinking": {"thinking_delta", "signature_delta"},
-        "text": {"text_delta"},
-        "tool_use": {"input_json_delta"},
-    }
-    filled = False
-    for event in found:
-        match event["type"]:
-            case "content_block_start":
-                assert open_block is None
-                assert event["index"] == next_index
-                open_block, filled = event["content_block"], False
-            case "content_block_delta":
-                assert open_block is not None
-                assert event["index"] == next_index
-                assert event["delta"]["type"] in takes[open_block["type"]]
-                filled = True
-            case "content_block_stop":
-                assert open_block is not None
-                assert event["index"] == next_index
-                assert filled, "an empty block"
-                open_block, next_index = None, next_index + 1
-            case "message_delta":
-                assert open_block is None
-    return found
+    SPEAKER.wire(wire)
+    assert SPEAKER.streamed(wire) == SPEAKER.whole(emitter().whole(reply))
+    return events(wire)
 
 
 CALL = ToolCallDelta(0, id="toolu_1", name="Bash")
@@ -350,110 +314,3 @@ def test_a_count() -> None:
     of = client(200, json.dumps(count_reply(17)).encode(), "application/json")
     counted = of.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hi"}])
     assert counted.input_tokens == 17
-
-
-# From what the model samples to what the SDK reads.
-
-TOOLS = (Tool("Bash", "", {"type": "object", "properties": {"command": {"type": "string"}}}),)
-LS = '<tool_call>\n{"name": "Bash", "arguments": {"command": "ls"}}\n</tool_call>'
-PWD = LS.replace("ls", "pwd")
-
-
-class Sampled:
-    """A model whose sampled text goes through the reply parser to the emitter."""
-
-    def __init__(self, folder: Path) -> None:
-        self._model = chatml(folder)
-        self._choice: ParserChoice = parser_for(self._model, "hermes")
-        self._prompt = Prompts(self._model).first(Conversation((Message("user", "hi"),), TOOLS))
-
-    def reply(
-        self, text: str, *, cuts: Sequence[int] = (), stop: Sequence[str] = (), finish: Any = "stop"
-    ) -> tuple[list[dict[str, Any]], Reply_]:
-        """Sample `text` in chunks of ids that end at `cuts`."""
-        ids: list[int] = self._model.tokenizer.encode(text, add_special_tokens=False)
-        ends = [*sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
-        parser = ReplyParser(self._choice, self._prompt, TOOLS, stop, lambda: new_id(CALL_ID))
-        deltas: list[Delta] = []
-        start = 0
-        for end in ends:
-            deltas += parser.feed(ids[start:end])
-            start = end
-        last, parsed = parser.finish("stop" if parser.stopped else finish)
-        deltas += last
-        usage = Usage(len(self._prompt), len(ids), 0, parsed.reasoning_tokens)
-        reply = Reply(parsed.message, parsed.finish, usage, parsed.stop_sequence, parsed.malformed, tuple(deltas))
-        found = check(deltas, reply)
-        return found, by_sdk(streamed(deltas, reply))
-
-
-@pytest.fixture(scope="module")
-def sampled(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
-    return Sampled(tmp_path_factory.mktemp("model"))
-
-
-@pytest.mark.parametrize("text", [LS, "\n\n" + LS, LS + "\n"])
-def test_a_call_in_one_chunk_keeps_its_arguments(sampled: Sampled, text: str) -> None:
-    found, message = sampled.reply(text)
-    assert next(e["content_block"] for e in found if e["type"] == "content_block_start")["input"] == {}
-    pieces = [e["delta"]["partial_json"] for e in found if e["type"] == "content_block_delta"]
-    assert json.loads("".join(pieces)) == {"command": "ls"}
-    (block,) = message.content
-    assert block.type == "tool_use"
-    assert block.id.startswith("toolu_")
-    assert (block.name, block.input, message.stop_reason) == ("Bash", {"command": "ls"}, "tool_use")
-    assert REPLY_ID == "msg_"
-
-
-@pytest.mark.parametrize("cuts", [(), (1, 2, 3), tuple(range(60))])
-def test_thinking_is_the_first_block_however_it_is_cut(sampled: Sampled, cuts: tuple[int, ...]) -> None:
-    _, message = sampled.reply("<think>a</think>b", cuts=cuts)
-    assert [block.type for block in message.content] == ["thinking", "text"]
-    assert [message.content[0].thinking, message.content[1].text] == ["a", "b"]  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("cuts", [(), tuple(range(100))])
-def test_two_calls_of_one_tool_are_two(sampled: Sampled, cuts: tuple[int, ...]) -> None:
-    _, message = sampled.reply(LS + "\n" + PWD, cuts=cuts)
-    first, second = message.content
-    assert first.type == second.type == "tool_use"
-    assert first.id != second.id
-    assert [first.input, second.input] == [{"command": "ls"}, {"command": "pwd"}]
-
-
-def test_text_call_text_keeps_its_order(sampled: Sampled) -> None:
-    _, message = sampled.reply("Look.\n" + LS + "\nDone.")
-    assert [block.type for block in message.content] == ["text", "tool_use", "text"]
-
-
-@pytest.mark.parametrize("broken", [LS.replace('"}}', '"'), LS.replace('{"command": "ls"}', '"ls"'), LS[:-30]])
-def test_a_malformed_call_is_text(sampled: Sampled, broken: str) -> None:
-    _, message = sampled.reply("ok " + broken)
-    assert {block.type for block in message.content} == {"text"}
-    assert message.stop_reason == "end_turn"
-
-
-@pytest.mark.parametrize("cuts", [(), tuple(range(60))])
-def test_a_stop_sequence_is_named_and_cut_out(sampled: Sampled, cuts: tuple[int, ...]) -> None:
-    _, message = sampled.reply("<think>x</done>y</think>yes</done>no", cuts=cuts, stop=("</done>",))
-    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "</done>")
-    assert [getattr(block, "thinking", None) or block.text for block in message.content] == ["x</done>y", "yes"]  # type: ignore[union-attr]
-
-
-def test_cut_off_while_thinking(sampled: Sampled) -> None:
-    _, message = sampled.reply("<think>I will", finish="length")
-    (block,) = message.content
-    assert (block.type, message.stop_reason) == ("thinking", "max_tokens")
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.sets(st.integers(0, 120), max_size=12))
-def test_cuts_change_nothing(sampled: Sampled, cuts: set[int]) -> None:
-    text = "<think>Grüße 🧑‍🚀</think>Look. é한\n" + LS + "\nand\n" + PWD + "tail"
-    _, message = sampled.reply(text, cuts=sorted(cuts))
-    blocks = plain(message)["content"]
-    for block in blocks:
-        block.pop("id", None)
-    assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use", "text", "tool_use", "text"]
-    assert blocks[0]["thinking"] == "Grüße 🧑‍🚀"
-    assert blocks[1]["text"].startswith("Look. é한")
