@@ -76,74 +76,6 @@ async def test_a_call_that_does_not_stream(rig: Rig) -> None:
     assert rig.engine.requests[0]["stream"] is False
 
 
-@pytest.mark.parametrize("size", [1, 3, 1000])
-@pytest.mark.parametrize("text", ["plain text", "Grüße 한국어 🧑‍🚀 é", CALL, f"I look.\n{CALL}\n{CALL}"])
-async def test_streamed_is_whole(rig: Rig, text: str, size: int) -> None:
-    """I1, I6: the SDK's own accumulator on the stream gives what the whole reply says."""
-    rig.engine.say(text, size=size)
-    rig.engine.say(text)
-    async with client(rig).chat.completions.stream(
-        model="m", messages=[USER], tools=[BASH], stream_options={"include_usage": True}
-    ) as stream:
-        streamed = await stream.get_final_completion()
-    whole = await client(rig).chat.completions.create(model="m", messages=[USER], tools=[BASH])
-    seen = [c.to_dict() for c in (streamed, whole)]
-    for completion in seen:
-        del completion["id"], completion["created"]
-        completion.pop("object")
-        for call in completion["choices"][0]["message"].get("tool_calls") or []:
-            assert call.pop("id").startswith("call_")
-            call.pop("index", None)
-            call["function"].pop("parsed_arguments", None)
-        message = completion["choices"][0]["message"]
-        message.pop("parsed", None)
-        message["content"] = message.get("content") or None
-        for empty in [key for key, value in message.items() if value is None]:
-            del message[empty]
-        completion["choices"][0].pop("logprobs", None)
-    assert seen[0]["choices"] == seen[1]["choices"]
-    assert seen[0]["usage"] == seen[1]["usage"]
-    first, second = turns(rig)
-    assert rig.reader.sampled(first) == rig.reader.sampled(second)
-
-
-async def test_the_stream_is_well_formed(rig: Rig) -> None:
-    """I2, I3 on the raw events."""
-    rig.engine.say(CALL + CALL)
-    body = {
-        "model": "m",
-        "messages": [USER],
-        "tools": [BASH],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    async with (
-        aiohttp.ClientSession() as http,
-        http.post(f"{rig.url}/v1/chat/completions", json=body) as reply,
-    ):
-        assert reply.content_type == "text/event-stream"
-        lines = [line[6:] for line in (await reply.text()).split("\n\n") if line]
-    assert lines[-1] == "[DONE]"
-    chunks = [json.loads(line) for line in lines[:-1]]
-    assert len({chunk["id"] for chunk in chunks}) == 1
-    assert chunks[-1]["choices"] == []
-    assert chunks[-1]["usage"]["completion_tokens"] == len(rig.reader.sampled(turns(rig)[0])[0])
-    choices = [chunk["choices"][0] for chunk in chunks[:-1]]
-    assert [c["finish_reason"] for c in choices if c["finish_reason"]] == ["tool_calls"]
-    assert choices[-1]["finish_reason"] == "tool_calls"
-    assert choices[0]["delta"]["role"] == "assistant"
-    assert not any(c["delta"].get("content") for c in choices), "markup leaked"
-    calls = [call for c in choices for call in c["delta"].get("tool_calls", ())]
-    for index in (0, 1):
-        mine = [c for c in calls if c["index"] == index]
-        assert [("id" in c, "name" in c["function"]) for c in mine] == [(True, True)] + [(False, False)] * (
-            len(mine) - 1
-        )
-        assert json.loads("".join(c["function"]["arguments"] for c in mine)) == {"command": "ls -la"}
-    assert "token_ids" not in str(chunks)
-    assert "prompt_token_ids" not in str(chunks)
-
-
 async def test_the_first_delta_leaves_before_the_last_token_is_sampled(rig: Rig) -> None:
     seen = asyncio.Event()
 
@@ -338,36 +270,6 @@ async def test_the_same_call_after_an_abort_is_its_retry(rig: Rig) -> None:
     assert (failed.retry_of, retried.retry_of, repeated.retry_of) == (None, failed.id, None)
 
 
-async def test_a_retry_joins_the_sampling_that_goes_on(rig: Rig) -> None:
-    """The SDKs mark a retry; it must be one turn, sampled once, and both connections get the same reply."""
-    sampling, joined = asyncio.Event(), asyncio.Event()
-
-    async def until_joined(index: int) -> None:
-        sampling.set()
-        if index == 2:
-            await asyncio.wait_for(joined.wait(), 10)
-
-    rig.engine.say("one two three four", before=until_joined)
-    headers = {"session-id": "s"}
-
-    async def ask(retries: str) -> str:
-        text = ""
-        stream = await client(rig).chat.completions.create(
-            model="m", messages=[USER], stream=True, extra_headers={**headers, "x-stainless-retry-count": retries}
-        )
-        async for chunk in stream:
-            text += chunk.choices[0].delta.content or ""
-            if retries == "1" and text:
-                joined.set()
-        return text
-
-    first = asyncio.create_task(ask("0"))
-    await sampling.wait()
-    assert await asyncio.gather(first, ask("1")) == ["one two three four"] * 2
-    assert len(rig.engine.requests) == 1
-    assert len(turns(rig)) == 1
-
-
 async def test_one_call_at_a_time(rig: Rig) -> None:
     """parallel_tool_calls=false is honoured by ending the turn after the first call, and stays trainable."""
     for stream in (False, True):
@@ -397,26 +299,6 @@ async def test_a_forced_call_is_a_grammar_and_untrainable(rig: Rig) -> None:
     assert turns(rig)[0].untrainable == "constrained decoding"
 
 
-async def test_a_silent_engine_is_bridged_by_keep_alives(tiny: ModelFiles, tmp_path: Path) -> None:
-    async with rigged(tiny, tmp_path, keepalive=0.05) as rig:
-        seen = asyncio.Event()
-
-        async def until_seen(index: int) -> None:
-            await asyncio.wait_for(seen.wait(), 10)
-
-        rig.engine.say("late", before=until_seen)
-        body = {"model": "m", "messages": [USER], "stream": True}
-        async with (
-            aiohttp.ClientSession() as http,
-            http.post(f"{rig.url}/v1/chat/completions", json=body) as reply,
-        ):
-            async for line in reply.content:
-                if line == b": keep-alive\n":
-                    seen.set()
-        assert seen.is_set()
-        assert turns(rig)[0].status == "complete"
-
-
 async def test_stop_strings_length_and_constraints(rig: Rig) -> None:
     rig.engine.say("answer END", end=None, stop_reason="END")
     reply = await client(rig).chat.completions.create(model="m", messages=[USER], stop="END")
@@ -431,24 +313,6 @@ async def test_stop_strings_length_and_constraints(rig: Rig) -> None:
     assert (cut.finish, cut.sampling_sent["max_tokens"]) == ("length", 2)
     assert constrained.untrainable == "constrained decoding"
     assert rig.engine.requests[2]["structured_outputs"].keys() == {"structural_tag"}
-
-
-async def test_logprobs_are_answered_when_asked(rig: Rig) -> None:
-    for stream in (False, True):
-        script = rig.engine.say("ok then")
-        asked: Any = client(rig).chat.completions.create(model="m", messages=[USER], logprobs=True, stream=stream)
-        if stream:
-            content = [
-                t for c in [c async for c in await asked] for t in (c.choices[0].logprobs or _NONE).content or []
-            ]
-        else:
-            content = (await asked).choices[0].logprobs.content
-        assert [t.logprob for t in content] == [-0.25] * (len(script.pieces) - 1), "all but the end of turn"
-        assert "".join(t.token for t in content) == "ok then"
-
-
-class _NONE:
-    content = None
 
 
 async def test_a_route_that_is_not_served_says_so_in_the_providers_words(rig: Rig) -> None:
@@ -590,30 +454,6 @@ async def test_a_title_call_at_the_same_moment_is_no_main_turn(rig: Rig) -> None
     )
     by_tools = {bool(rig.reader.request(turn).get("tools")): turn.purpose for turn in turns(rig)}
     assert by_tools[True] == "main"
-
-
-async def test_a_joined_retry_has_the_id_of_the_call_it_joined(rig: Rig) -> None:
-    sampling, joined = asyncio.Event(), asyncio.Event()
-
-    async def hold(index: int) -> None:
-        sampling.set()
-        await asyncio.wait_for(joined.wait(), 10)
-
-    rig.engine.say("once", before=hold)
-
-    async def ask(retries: str) -> str:
-        headers = {"session-id": "s", "x-stainless-retry-count": retries}
-        reply = await client(rig).chat.completions.create(model="m", messages=[USER], extra_headers=headers)
-        return reply.id
-
-    first = asyncio.create_task(ask("0"))
-    await sampling.wait()
-    second = asyncio.create_task(ask("1"))
-    await asyncio.sleep(0.2)
-    joined.set()
-    ids = {await first, await second}
-    [turn] = turns(rig)
-    assert ids == {turn.reply_id}
 
 
 async def test_odd_but_legal_requests(rig: Rig) -> None:
