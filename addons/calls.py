@@ -6,25 +6,28 @@ import asyncio
 import hashlib
 import logging
 import time
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
-from addons import lineage
+from addons import media
 from addons.backend import Backend, Model
 from addons.body import read_json
-from addons.caller import Caller, body_hint
+from addons.caller import Caller, with_body
 from addons.config import GatewayConfig
 from addons.constraints import constraint_of
-from addons.contexts import Contexts, message_json, tool_json
+from addons.contexts import Contexts
 from addons.conversation import Call
 from addons.dialects.base import Dialect, Target
 from addons.errors import CallError, EngineUnavailable, NotFound
 from addons.ids import new_id
-from addons.placement import Placement, nowhere, place, prompt_length
+from addons.lineage import Trail, trail
+from addons.neutral import message_json, tool_json
+from addons.placement import Placement, Placer, nowhere
 from addons.replies import ReplyParser
+from addons.reserve import Reserve, ReserveOptions
 from addons.running import Runner, described
-from addons.sampling import plan
+from addons.sampling import Plan, plan
 from addons.sessions import Attempt, LiveSession, Sessions
 from addons.stored import StoredReplies
 from addons.turn import LiveTurn
@@ -63,14 +66,23 @@ class Request:
 class Calls:
     """Places calls, renders their prompts and keeps their record."""
 
-    def __init__(self, config: GatewayConfig, backend: Backend, recorder: Recorder, reader: Reader) -> None:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        backend: Backend,
+        recorder: Recorder,
+        reader: Reader,
+        reserve: ReserveOptions | None = None,
+    ) -> None:
         self._config = config
         self._recorder = recorder
         self.backend = backend
         self.contexts = Contexts(reader)
         self._replies = StoredReplies(reader)
+        self._placer = Placer(self.contexts, reader)
         self._sessions = Sessions(recorder, reader, self.contexts)
         self._runner = Runner(self.backend, recorder, self.contexts)
+        self.reserve = None if reserve is None else Reserve(reserve, reader, recorder, self.contexts)
 
     def read(self, dialect: Dialect, route: str, target: Target, caller: Caller, raw: bytes) -> Request:
         """Read a request, with all that it continues by id.
@@ -83,6 +95,7 @@ class Calls:
         call = dialect.read(readable, target, self._replies.look_up(dialect, caller.session))
         if readable is not body:
             call = call.reporting("lone surrogates")
+        caller = with_body(caller, body)
         return Request(dialect, route, caller, body, raw, call, received_at, new_id(dialect.reply_id))
 
     def remember(self, request: Request) -> None:
@@ -106,47 +119,61 @@ class Calls:
             raise
 
     async def _begin(self, request: Request) -> LiveTurn:
-        call = request.call
-        candidates = lineage.prefixes(call.conversation)
-        session = await self._sessions.resolve(request.caller, body_hint(request.body), candidates)
+        digested = await asyncio.to_thread(trail, request.call.conversation)
+        if self.reserve is not None and (edited := self.reserve.edited(request.call, digested)) is not request.call:
+            request = replace(request, call=edited)
+            digested = await asyncio.to_thread(trail, edited.conversation)
+        session = await self._sessions.resolve(request.caller, digested)
         earlier = session.joinable(request.key)
         if earlier is not None and (request.caller.retry_count or earlier.left_behind):
             return earlier  # two siblings would be one call counted twice
         async with session.placing:  # calls that arrive together must know of one another
-            return await self._place_and_open(request, session, candidates)
+            return await self._place_and_open(request, session, digested)
 
-    async def _place_and_open(
-        self, request: Request, session: LiveSession, candidates: list[lineage.Prefix]
-    ) -> LiveTurn:
-        call, placement = request.call, nowhere(request.call)
+    async def _place_and_open(self, request: Request, session: LiveSession, digested: Trail) -> LiveTurn:
+        call, placement, stored = request.call, nowhere(digested), None
         try:
             model = await self.backend.model()
-            constraint = constraint_of(call, model.markup)
-            found = self.contexts.find(session.id, candidates)
-            placement = await place(model, session, call, found)
-            sampling = plan(
-                call.sampling, policy=self._config.sampling, prompt_tokens=len(placement.prompt),
-                window=model.facts.window, output_cap=self._config.output_cap,
-                stop_ids=tuple(sorted(model.files.stop_ids)), constraint=constraint, top_logprobs=call.top_logprobs,
-                train_constrained=self._config.train_constrained,
-            )  # fmt: skip
-            version = await self.backend.engine.weight_version(model.facts)
+            if self.reserve is not None:
+                self.reserve.check(model.files)
+                stored = await self.reserve.answer(session, call, digested)
+            if self.reserve is not None and stored is not None:
+                placement = self.reserve.placed(session, request.caller.thread, digested, stored)
+                sampling = Plan(stored.turn.sampling_sent, (), self.reserve.why_untrainable(stored))
+                version = stored.turn.weight_version
+            else:
+                media.check(call, sees=model.images is not None, policy=self._config.images)
+                placement = await self._placer.place(model, session, request.caller, call, digested)
+                thinking = model.parser.thinking(placement.prompt)
+                constraint = constraint_of(call, model.markup, thinking=thinking)
+                sampling = plan(
+                    call.sampling if self.reserve is None else self.reserve.sampling(call.sampling),
+                    policy=self._config.sampling, prompt_tokens=len(placement.prompt), window=model.facts.window,
+                    output_cap=self._config.output_cap, stop_ids=tuple(sorted(model.files.stop_ids)),
+                    constraint=constraint, top_logprobs=call.top_logprobs,
+                    train_constrained=self._config.train_constrained,
+                )  # fmt: skip
+                version = await self.backend.engine.weight_version(model.facts)
         except CallError as error:
             logger.warning("%s: %s", session.name, error.message)
             await self._store_failed(request, session, placement, error)
             if isinstance(error, EngineUnavailable):
                 self.backend.forget()
             raise
-        turn_id = await self._open(request, session, placement, model, sampling.params, version, sampling.overridden)
-        session.openings.add(placement.opening)
-        session.offers_tools = session.offers_tools or bool(call.conversation.tools)
+        turn_id = await self._open(
+            request, session, placement, model, sampling.params, version, sampling.overridden,
+            None if stored is None else stored.turn.id,
+        )  # fmt: skip
+        await self._learn(session, turn_id, placement, request.caller)
+        fresh = partial(new_id, request.dialect.call_id)
         parser = ReplyParser(
             model.parser, placement.prompt, () if call.compaction else call.conversation.tools, call.sampling.stop,
-            lambda: new_id(request.dialect.call_id),
+            fresh if stored is None else stored.ids(fresh),
         )  # fmt: skip
         turn = LiveTurn(
-            turn_id, request.reply_id, request.received_at, session, call, model, placement.prompt, sampling.params,
-            parser, placement.purpose, placement.opening, sampling.untrainable,
+            turn_id, request.reply_id, request.received_at, session, call, model, sampling.params, parser, placement,
+            request.caller.thread, sampling.untrainable or ("images in the prompt" if placement.placed else None),
+            engine=stored,
         )  # fmt: skip
         session.expect_delivery(request.key, turn)
         self._runner.start(turn)
@@ -167,21 +194,30 @@ class Calls:
     async def count(self, caller: Caller, call: Call) -> int:
         """Tokens of the prompt that this call would have: exactly, where its session is known also as continued."""
         model = await self.backend.model()
+        media.check(call, sees=model.images is not None, policy=self._config.images)
         session_id = self._sessions.known(caller)
-        found = None
-        if session_id is not None:
-            found = self.contexts.find(session_id, lineage.prefixes(call.conversation))
-        return await prompt_length(model, call, found)
+        digested = await asyncio.to_thread(trail, call.conversation)
+        return await self._placer.prompt_length(model, session_id, call, digested)
 
     def delivered(self, turn: LiveTurn) -> None:
         """The terminal event was handed to the connection."""
         turn.session.delivered(turn)
         self._recorder.mark_delivered(turn.id, time.time())
 
+    async def _learn(self, session: LiveSession, turn_id: int, placement: Placement, caller: Caller) -> None:
+        """Let the session know of a call that was placed; those before it that were side calls are told so."""
+        parent_id = None if placement.parent is None else placement.parent.turn_id
+        for root in session.opened(turn_id, placement.purpose, placement.trail, parent_id, caller):
+            await asyncio.wrap_future(self._recorder.set_aside(root, "title"))
+
     async def _open(
         self, request: Request, session: LiveSession, placement: Placement, model: Model | None,
         params: dict[str, Any], version: str | None, overridden: tuple[str, ...] = (),
+        replays: int | None = None,
     ) -> int:  # fmt: skip
+        start = len(placement.prompt) - len(placement.suffix)
+        placed = [image for image in placement.placed if image.offset >= start]
+        ignored = media.ignored_fields(request.call, sees=model is not None and model.images is not None)
         new = NewTurn(
             session_id=session.id,
             parent_id=None if placement.parent is None else placement.parent.turn_id,
@@ -193,18 +229,24 @@ class Calls:
             prompt_length=len(placement.prompt),
             sampling_asked=request.call.sampling.asked(),
             sampling_sent=params,
-            ignored_fields=tuple(sorted({*request.call.ignored_fields, *overridden})),
+            images=tuple(image.json() for image in placed),
+            files=media.files(placement.new, {image.sha256 for image in placed}),
+            ignored_fields=tuple(sorted({*ignored, *overridden})),
             drift_reason=placement.drift,
+            drift_detail=placement.detail,
+            rendering=placement.rendering,
+            thread=request.caller.thread,
             template_hash=None if model is None else model.files.template_hash,
             weight_version=version,
             received_at=request.received_at,
-            retry_of=session.earlier(request.key),
+            retry_of=self._sessions.earlier(session, request.key, request.digest),
             body_digest=request.digest,
             request=request.body,
             messages=tuple(message_json(m) for m in placement.new),
             tools=tuple(tool_json(t) for t in request.call.conversation.tools),
-            opening=placement.opening,
+            opening=placement.trail.opening if placement.parent is None else None,
             reply_id=request.reply_id,
+            replays=replays,
         )
         return await asyncio.wrap_future(self._recorder.open_turn(new))
 

@@ -23,6 +23,7 @@ from addons.errors import CallError
 from addons.model import ModelError
 from addons.providers import Provider, is_provider, parse_extra, provider_hosts
 from addons.replies import UnknownParser
+from addons.reserve import ReserveOptions, parse_edits, parse_sampling
 from addons.service import Service, ServiceOptions
 from certs.ca import ensure
 from certs.files import TrustError, default_home
@@ -41,10 +42,18 @@ OPTIONS: tuple[tuple[str, str | int | bool, str, tuple[str, ...] | None], ...] =
     ("tap_keys", "auto", "Session keys; auto requires them beyond loopback.", ("auto", "required", "off")),
     ("tap_sampling", "asked", "The harness's parameters, or the full distribution.", ("asked", "full")),
     ("tap_train_constrained", False, "Train on turns sampled under a grammar too (off-policy).", None),
+    ("tap_images", "placeholder", "What the model can't see: named in words, or a 400.", ("placeholder", "refuse")),
+    ("tap_reasoning", "keep", "Reasoning of earlier turns: as sampled, or the template's.", ("keep", "template")),
     ("tap_max_tokens", 0, "Upper bound on sampled tokens of one turn; 0: none.", None),
     ("tap_egress", "refuse", "Hosts that are no provider: refused, or tunnelled.", ("refuse", "tunnel")),
     ("tap_providers", "", "More providers, comma-separated host=dialect pairs.", None),
     ("tap_websocket", True, "Speak Responses over WebSocket; off: upgrades are answered 426 at once.", None),
+    ("tap_replay", "", "Answer from this stored session instead of vLLM.", None),
+    ("tap_replay_until", 0, "The last of its turns to answer from, counted from 1; 0: all.", None),
+    ("tap_replay_then", "stop", "What becomes of a call that it does not have.", ("stop", "live")),
+    ("tap_replay_cadence", "fast", "The pace of its replies.", ("fast", "recorded")),
+    ("tap_replay_sampling", "", "JSON object of sampling parameters for calls that go to vLLM.", None),
+    ("tap_replay_edits", "", "JSON list of [old, new] texts, for what is said after the last turn.", None),
     ("tap_gateway_port", 0, "Port of the gateway, also a plain base URL; 0: any free one.", None),
 )
 """Name, default, what it is, and the values it may have."""
@@ -58,6 +67,7 @@ class Intercept:
         self._access: Access | None = None
         self._users: dict[str, ProxyUser] = {}
         self._extra: tuple[Provider, ...] = ()
+        self._reserve: ReserveOptions | None = None
         self._token = secrets.token_urlsafe(24)
         self._started = asyncio.Event()
 
@@ -80,6 +90,8 @@ class Intercept:
                 upstream_cert=False,  # and so would a look at its certificate
                 flow_detail=0,  # the log must show no key and no prompt
             )
+        if any(name.startswith("tap_replay") for name in updated):
+            self._reserve = _reserve()
         if not ctx.options.tap_engine.startswith(("http://", "https://")):
             raise exceptions.OptionsError(f"tap_engine {ctx.options.tap_engine!r}: write http://HOST:PORT")
         if updated & {"tap_keys", "tap_home", "listen_host"}:
@@ -92,7 +104,9 @@ class Intercept:
         assert self._access is not None
         config = GatewayConfig(
             sampling=options.tap_sampling,
+            reasoning=options.tap_reasoning,
             train_constrained=options.tap_train_constrained,
+            images=options.tap_images,
             output_cap=options.tap_max_tokens or None,
             token=self._token,
             open_access=not self._access.compulsory,
@@ -102,7 +116,7 @@ class Intercept:
         self._service = Service(
             ServiceOptions(
                 engine=options.tap_engine, store=options.tap_store, model=options.tap_model,
-                parser=options.tap_parser, port=options.tap_gateway_port, config=config,
+                parser=options.tap_parser, port=options.tap_gateway_port, config=config, reserve=self._reserve,
             )
         )  # fmt: skip
         try:
@@ -206,6 +220,21 @@ class Intercept:
 
     def _is_provider(self, host: str) -> bool:
         return is_provider(host, self._extra)
+
+
+def _reserve() -> ReserveOptions | None:
+    """What to answer from, by the options; raises OptionsError."""
+    options = ctx.options
+    if not options.tap_replay:
+        return None
+    try:
+        return ReserveOptions(
+            session=options.tap_replay, until=options.tap_replay_until, then=options.tap_replay_then,
+            cadence=options.tap_replay_cadence, sampling=parse_sampling(options.tap_replay_sampling),
+            edits=parse_edits(options.tap_replay_edits),
+        )  # fmt: skip
+    except ValueError as error:
+        raise exceptions.OptionsError(str(error)) from error
 
 
 addons = [Intercept()]

@@ -60,8 +60,8 @@ class Runner:
         await self._end(turn, "complete" if error is None else "failed", error)
 
     async def _sample(self, turn: LiveTurn) -> None:
-        engine = self._backend.engine
-        sampling = engine.sample(turn.model.facts, turn.prompt, turn.params, stream=turn.must_stream)
+        engine = turn.engine or self._backend.engine
+        sampling = engine.sample(turn.model.facts, turn.prompt, turn.params, stream=turn.must_stream, shown=turn.shown)
         async with aclosing(sampling) as pieces:
             async for piece in pieces:
                 turn.take(piece)
@@ -103,7 +103,7 @@ class Runner:
 
     async def _weight_version(self, turn: LiveTurn) -> str | None:
         try:
-            return await self._backend.engine.weight_version(turn.model.facts)
+            return await (turn.engine or self._backend.engine).weight_version(turn.model.facts)
         except CallError as gone:
             # The reply is whole and must be kept; only which weights ended it is unknown.
             logger.warning("turn %d: weight version at its end unknown: %s", turn.id, gone)

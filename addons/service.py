@@ -14,6 +14,8 @@ from addons.config import GatewayConfig
 from addons.engine import Engine
 from addons.errors import EngineUnavailable
 from addons.gateway import Gateway
+from addons.reserve import ReserveOptions
+from addons.reserve_backend import OfflineBackend
 from replay.reader import Reader
 from replay.store import Store
 from replay.writer import Recorder
@@ -34,6 +36,13 @@ class ServiceOptions:
     parser: str = "auto"
     port: int = 0
     config: GatewayConfig = field(default_factory=GatewayConfig)
+    reserve: ReserveOptions | None = None
+    """Answer from a stored session; vLLM is asked only where that allows it."""
+
+    @property
+    def offline(self) -> bool:
+        """No call can come to vLLM."""
+        return self.reserve is not None and self.reserve.then == "stop" and not self.reserve.until
 
 
 class Service:
@@ -59,17 +68,20 @@ class Service:
         options = self._options
         self._store = await asyncio.to_thread(Store.open, options.store)
         self._recorder = Recorder(self._store)
+        if lost := await asyncio.wrap_future(self._recorder.sweep()):
+            logger.warning("%d turns were open in a process that is gone; they are recorded as aborted", lost)
         self._http = aiohttp.ClientSession(
             timeout=_TIMEOUT, connector=aiohttp.TCPConnector(limit=0), read_bufsize=1 << 20, trust_env=False
         )
-        backend = Backend(Engine(options.engine, self._http), options.model, options.parser)
+        kind = OfflineBackend if options.offline else Backend
+        backend = kind(Engine(options.engine, self._http), options.model, options.parser, options.config.reasoning)
         if options.model:
             await asyncio.to_thread(backend.load, options.model)
         try:
             await backend.model()
         except EngineUnavailable as error:
             logger.warning("%s; calls are answered 503 until it is up", error.message)
-        self._calls = Calls(options.config, backend, self._recorder, Reader(self._store))
+        self._calls = Calls(options.config, backend, self._recorder, Reader(self._store), options.reserve)
         self._gateway = Gateway(options.config, self._calls)
         self.port = await self._gateway.start(port=options.port)
         return self.port

@@ -9,19 +9,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from addons.backend import Model
-from addons.contexts import Context, Contexts, message_json
+from addons.completions import Likeliest, Sampled
+from addons.contexts import Context, Contexts
 from addons.conversation import Call, Delta, Reply, ToolCallDelta, Usage
-from addons.engine import Likeliest, Sampled
+from addons.drift import sent
 from addons.errors import CallError
-from addons.lineage import digest_after
+from addons.generate import Shown
+from addons.neutral import message_json
+from addons.placement import Placement
 from addons.replies import ReplyParser
+from addons.reserve_reply import StoredReply
 from addons.sessions import LiveSession
-from replay.records import EndStatus, Purpose, TurnEnd
+from replay.records import EndStatus, TurnEnd
 
 
 @dataclass(slots=True, eq=False)
 class LiveTurn:
-    """A turn that is open in the store. `prompt` is the whole prompt, token ids.
+    """A turn that is open in the store.
 
     One task samples it; each connection that wants the reply (the call, a retry of it) listens.
     """
@@ -33,11 +37,11 @@ class LiveTurn:
     session: LiveSession
     call: Call
     model: Model
-    prompt: list[int]
     params: dict[str, Any]
     parser: ReplyParser
-    purpose: Purpose
-    opening: str
+    placement: Placement
+    thread: str | None
+    """The harness's own name of the conversation."""
     untrainable: str | None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -58,6 +62,20 @@ class LiveTurn:
     task: asyncio.Task[None] | None = None
     dropped: bool = False
     listeners: set[Listener] = field(default_factory=set)
+    engine: StoredReply | None = None
+    """What answers in vLLM's place, for a call that is re-served."""
+
+    @property
+    def shown(self) -> Shown | None:
+        """The prompt as vLLM is sent it with its images; None where it has none."""
+        if not self.placement.placed or self.model.images is None:
+            return None
+        return self.model.images.shown(self.prompt, self.placement.placed, self.call.conversation)
+
+    @property
+    def prompt(self) -> list[int]:
+        """The whole prompt, token ids."""
+        return self.placement.prompt
 
     @property
     def over(self) -> bool:
@@ -150,18 +168,21 @@ class LiveTurn:
             done_at=time.time(),
             error=error,
             untrainable=untrainable,
-            after_digest=digest_after(self.call.conversation, reply.message),
+            after_digest=self.placement.trail.after(reply.message),
         )  # fmt: skip
 
     def remember(self, contexts: Contexts, after_digest: str, reply: Reply) -> None:
-        """Let the next call continue this turn; the digest is that of its row."""
+        """Let later calls continue this turn; the digest is that of its row."""
+        placement, trail = self.placement, self.placement.trail
+        before = None if placement.parent is None else placement.parent.sent
         contexts.remember(
             after_digest,
             Context(
                 self.id, self.session.id, array("i", self.prompt), array("i", self.ids), reply.message,
-                self.purpose, self.opening,
+                placement.purpose, trail.head, self.thread, sent(trail, before), placement.placed,
             ),
         )  # fmt: skip
+        self.session.replied(placement.purpose, reply.message)
 
 
 class Listener:
