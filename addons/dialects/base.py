@@ -83,7 +83,7 @@ class Dialect:
 DIALECTS = {
     chat.NAME: Dialect(
         chat.NAME, chat.ITEMS, chat.REPLY_ID, chat.CALL_ID,
-        lambda body, at, stored: chat.read(body, at.provider), chat.Emitter, chat.error_body,
+        lambda body, at, stored: chat.read(body, at.provider, at.model), chat.Emitter, chat.error_body,
     ),
     responses.NAME: Dialect(
         responses.NAME, responses.ITEMS, responses.REPLY_ID, responses.CALL_ID,

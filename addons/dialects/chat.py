@@ -24,14 +24,16 @@ _INERT = (
 """Fields of the provider's own that change nothing in what an open model samples: reported, not refused."""
 
 
-def read(body: Any, provider: str = "") -> Call:
+def read(body: Any, provider: str = "", named: str = "") -> Call:
     """Read a request body that was sent to `provider` (of the providers table).
+
+    `named` is the model in the URL, for the hosts that have it there (Azure's deployments).
 
     Raises:
         BadRequest: naming the field, as the provider would.
     """
     f = Fields(body)
-    model = f.need("model", f.text("model"))
+    model = f.need("model", f.text("model") or named or None)
     messages, prefilled = read_messages(f)
     tools = read_tools(f)
     constraint = _response_format(f)

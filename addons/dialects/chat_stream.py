@@ -153,18 +153,17 @@ class Emitter:
         self._state = then
 
 
-_ERRORS = {
-    "invalid_request": "invalid_request_error", "context_length": "invalid_request_error",
-    "not_found": "invalid_request_error", "unsupported": "invalid_request_error",
-    "unavailable": "server_error", "engine": "server_error",
-}  # fmt: skip
+_ERRORS = {401: ("invalid_request_error", "invalid_api_key"), 429: ("requests", "rate_limit_exceeded")}
+"""Type and code by HTTP status, where the provider has its own."""
 
 
 def error_body(error: CallError) -> dict[str, Any]:
     """The provider's error object."""
-    kind = _ERRORS[error.kind]
-    code = error.code or "invalid_value" if isinstance(error, BadRequest) else error.code or error.kind
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
+    usual = ("server_error" if error.status >= 500 else "invalid_request_error", None)
+    kind, code = _ERRORS.get(error.status, usual)
+    if isinstance(error, BadRequest):
+        code = "invalid_value"
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code or code}}
 
 
 def _event(value: dict[str, Any]) -> bytes:

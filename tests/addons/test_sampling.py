@@ -61,3 +61,18 @@ def test_a_constraint_is_sent_and_marks_the_turn() -> None:
     got = planned(constraint={"json": {}})
     assert got.params["structured_outputs"] == {"json": {}}
     assert got.untrainable == "constrained decoding"
+
+
+def test_constrained_turns_can_be_trained_on_by_choice() -> None:
+    """The record still says that the turn was constrained: what was sent is kept."""
+    got = planned(constraint={"json": {}}, train_constrained=True)
+    assert got.params["structured_outputs"] == {"json": {}}
+    assert got.untrainable is None
+    altered = planned(Sampling(top_p=0.5), constraint={"json": {}}, train_constrained=True)
+    assert altered.untrainable == "sampling distribution altered: top_p=0.5"
+
+
+def test_the_likeliest_tokens_are_reported_without_a_change_of_the_distribution() -> None:
+    got = planned(top_logprobs=5)
+    assert got.params["logprobs"] == 5
+    assert got.untrainable is None
