@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,19 @@ from typing import Any
 from renderers import Renderer, config_from_name, create_renderer
 from renderers.base import MODEL_RENDERER_MAP
 
-from addons.conversation import Message, Tool, ToolCall
+from addons.conversation import Tool
 from addons.decode import Detokeniser, Vocabulary
 from addons.encode import Encoder
-from addons.habits import TemplateError
 from addons.model import ModelError, ModelFiles
-from addons.parsers.events import Called, Parser, merged
+from addons.parsers.events import Parser
 from addons.parsers.formats import FORMATS, Format
 from addons.parsers.held import HeldParser
-from addons.parsers.regions import RegionParser, ResponseFormat
+from addons.parsers.proof import Make, Proof, Written
+from addons.parsers.regions import RegionParser
+from addons.parsers.response import ResponseFormat
 from addons.render import ChatTemplate
 
-_PREFIX = 96  # ids of the prompt's end that are looked at: more than any generation prompt has
+_PREFIX = 96  # ids of the prompt's end that are looked at first: more than any generation prompt has
 _RENDERERS = "renderers:"
 _CONFIG = "config"
 _NOT_MADE = (AssertionError, AttributeError, ImportError, LookupError, OSError, TypeError, ValueError)
@@ -49,7 +50,7 @@ class ParserChoice:
     """Whether text comes as it is sampled, or only when the reply is over."""
     vocabulary: Vocabulary
     stop_ids: frozenset[int]
-    make: Callable[[Sequence[int], Sequence[Tool]], Parser]
+    make: Make
 
     def thinking(self, prompt: Sequence[int]) -> bool:
         """Whether the prompt has opened the reply's reasoning and left it open."""
@@ -79,7 +80,7 @@ class _Chooser:
         self._vocabulary = Vocabulary(model)
         self._template = ChatTemplate(model)
         self._encoder = Encoder(model)
-        self._stops = [model.token_text(number) for number in model.stop_ids]
+        self._proof = Proof(model, self._template, self._encoder, self._vocabulary)
 
     def named(self, name: str) -> ParserChoice:
         if name == _CONFIG:
@@ -99,7 +100,7 @@ class _Chooser:
         raise UnknownParser(f"no parser {name!r}. Choose one of: {', '.join(available())}")
 
     def proven(self) -> ParserChoice:
-        written = self._written_call()
+        written = self._proof.plain
         choice = self._declared() if written is None else self._by_its_calls(written)
         if choice is not None:
             return choice
@@ -110,20 +111,21 @@ class _Chooser:
         )
         raise UnknownParser(f"{self._model.name}: {why}. Choose one by name: {', '.join(available())}")
 
-    def _by_its_calls(self, written: _Written) -> ParserChoice | None:
-        readers = [choice for choice in self._streaming() if self._reads_back(choice, written)]
+    def _by_its_calls(self, written: Written) -> ParserChoice | None:
+        proof, hard = self._proof, self._proof.hard
+        readers = [choice for choice in self._streaming() if proof.reads_back(choice.make, written)]
         # One that reads more than a plain call goes first, even before the model's own.
-        hard = self._written_call(_HARD)
-        better = [choice for choice in readers if hard is not None and self._reads_back(choice, hard)]
+        better = [choice for choice in readers if hard is not None and proof.reads_back(choice.make, hard)]
         if found := [*better, *readers]:
             return found[0]
         for family in self._families():
             try:
                 renderer = self._renderer(family)
-                same = self._writes_the_same(renderer, written)
+                same = proof.writes_the_same(renderer, written)
             except _NOT_MADE:
                 continue  # the family's tokens are not in this vocabulary
-            if same and self._reads_back(choice := self._held(renderer, _RENDERERS + family), written):
+            choice = self._held(renderer, _RENDERERS + family)
+            if same and proof.reads_back(choice.make, written):
                 return choice
         return None
 
@@ -137,20 +139,12 @@ class _Chooser:
         if self._model.response_template is not None:
             return self._config()
         added = set(self._model.tokenizer.get_added_vocab())
-        told = self._template_with_tools()
+        told = self._proof.told()
         for form in FORMATS:
             by_tokens = form.tokens and added.issuperset(form.tokens)
             if by_tokens or (form.instruction is not None and re.search(form.instruction, told)):
                 return self._format(form)
         return None
-
-    def _template_with_tools(self) -> str:
-        """What the template makes of a user's message where tools are offered."""
-        try:
-            user = self._template.messages([Message("user", "U")])
-            return self._template.render(user, self._template.tools(_TOOLS))
-        except TemplateError:
-            return ""
 
     def _config(self) -> ParserChoice:
         where = f"{self._model.name}: response_template in its tokenizer config"
@@ -181,13 +175,17 @@ class _Chooser:
 
     def _prefix(self, form: ResponseFormat, prompt: Sequence[int]) -> str:
         """What the prompt has written of the reply already: reasoning that a template opens, say."""
-        end = prompt[-_PREFIX:]
-        text = self._spelt(form, end)
-        if form.anchor_in(text):
-            return text  # the library cuts it off at the anchor
-        # Else what follows the last structural token that is no marker of reasoning itself.
+        # Its beginning may be far back: a reply that is continued began in an earlier turn.
+        size = _PREFIX
+        while form.anchored:
+            text = self._spelt(form, prompt[-size:])
+            if form.anchor_in(text):
+                return text  # the library cuts it off at the anchor
+            if size >= len(prompt):
+                break
+            size *= 8
+        # Without an anchor it is what follows the last structural token that is no marker of reasoning itself.
         markers = form.reasoning_markers
-        # It may be far back: a reply that is continued began in an earlier turn.
         starts = (
             at + 1
             for at in range(len(prompt) - 1, -1, -1)
@@ -216,56 +214,6 @@ class _Chooser:
         own = MODEL_RENDERER_MAP.get(self._model.name)
         return sorted(families, key=lambda family: family != own)
 
-    def _written_call(self, calling: Message | None = None) -> _Written | None:
-        """What the template writes for an assistant that calls a tool."""
-        calling = calling or _CALLING
-        if not self._template.habits.tool_calls:
-            return None
-        user, tools = Message("user", "U"), self._template.tools(_TOOLS)
-        try:
-            before = self._template.render(self._template.messages([user]), tools)
-            after = self._template.render(self._template.messages([user, calling]), tools, generation=False)
-        except TemplateError:
-            return None
-        pairs = enumerate(zip(before, after, strict=False))
-        shared = next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))
-        # The generation prompt may go on otherwise (DeepSeek's opens reasoning); a token is not cut in two.
-        for match in self._encoder.pattern.finditer(after):
-            if match.start() < shared < match.end():
-                shared = match.start()
-        ends = [(at, stop) for stop in self._stops if (at := after.find(stop, shared)) >= 0]
-        end, stop = min(ends, default=(len(after), ""))
-        return _Written(calling.tool_calls[0], after[:shared], after[shared:end], stop)
-
-    def _reads_back(self, choice: ParserChoice, written: _Written) -> bool:
-        escape = self._encoder.escape()
-        parser = choice.make(self._encoder.encode(written.before, escape), _TOOLS)
-        detokeniser, events = Detokeniser(self._vocabulary), []
-        for number in self._encoder.encode(written.text, escape):
-            events += parser.feed(number, detokeniser.feed(number))
-        events += parser.finish(written.stop)
-        said = [event for event in merged(events) if isinstance(event, Called) or event.text.strip()]
-        call = said[0] if len(said) == 1 else None
-        wanted = (written.call.name, json.loads(written.call.arguments))
-        return isinstance(call, Called) and (call.name, json.loads(call.arguments)) == wanted
-
-    def _writes_the_same(self, renderer: Renderer, written: _Written) -> bool:
-        """Whether the family renders a call as the template does; its other habits (dates) may differ."""
-        messages = self._template.messages([Message("user", "U"), _CALLING])
-        ids = renderer.render_ids(messages, tools=self._template.tools(_TOOLS))
-        said = b"".join(map(self._vocabulary.spelling, ids)).decode("utf-8", "replace")
-        return written.text in said
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """An assistant's turn of one tool call, as a chat template writes it: prompt, turn, and the stop that ends it."""
-
-    call: ToolCall
-    before: str
-    text: str
-    stop: str
-
 
 def _has_calls(form: Format) -> bool:
     return "tool_calls" in form.template["fields"]
@@ -276,16 +224,3 @@ def _read(path: Path) -> Any:
         return json.loads(path.expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UnknownParser(f"no response template in {path}: {error}") from error
-
-
-_TOOLS = (
-    Tool("probe_tool", "d", {"type": "object", "properties": {"a": {"type": "string"}}}),
-    Tool("probe-tool", "d", {"type": "object", "properties": {
-        "-a": {"type": "string"}, "n": {"type": "integer"}, "d": {"type": "object"},
-    }}),
-)  # fmt: skip
-_CALLING = Message("assistant", tool_calls=(ToolCall("call00001", "probe_tool", '{"a": "b c"}'),))
-_HARD = Message(
-    "assistant",
-    tool_calls=(ToolCall("call00001", "probe-tool", '{"-a": "b, \\"c\\" {d: e}", "n": 3, "d": {"x": [1, "y"]}}'),),
-)

@@ -11,7 +11,8 @@ from typing import Any
 
 from addons.parsers.readers import Reader, bare_json_calls, gemma_call, json_call_list, python_calls
 
-_NOWHERE = "\0"  # the library wants an anchor; without one, a format gets as prefix only what belongs to the reply
+NOWHERE = "\0"
+"""The library wants an anchor; a format without one gets as prefix only what belongs to the reply."""
 
 _THINK = {"open": "<think>", "close_pattern": r"</think>\s*"}
 _TEXT: dict[str, Any] = {"content": "text"}
@@ -51,7 +52,7 @@ class Format:
 
 
 def _template(anchor: str | None = None, **fields: Any) -> dict[str, Any]:
-    where = {"start_anchor": _NOWHERE} if anchor is None else {"start_anchor_pattern": anchor}
+    where = {"start_anchor": NOWHERE} if anchor is None else {"start_anchor_pattern": anchor}
     return {**where, "fields": {**fields, "content": _TEXT}}
 
 

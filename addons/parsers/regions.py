@@ -8,141 +8,14 @@ exception, and one that was never closed is no call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import regex
 from transformers.utils.chat_parsing.response_parser import ResponseParser
-from transformers.utils.chat_parsing.response_templates import ResponseTemplate, load_response_template
 
 from addons.parsers.events import Called, Event, Reasoning, Text, called
-from addons.parsers.formats import Format
-
-KINDS = {
-    "content": "text",
-    "final": "text",
-    "reasoning_content": "reasoning",
-    "reasoning": "reasoning",
-    "thinking": "reasoning",
-    "tool_calls": "calls",
-    "section": "marks",
-    "header": "header",
-}
-"""What the fields of a response template are. Marks belong to the calls, and like a header they say nothing."""
-_FIRST_SURROGATE = 0xD800
-_STANDARD = ("content", "reasoning", "reasoning_content", "thinking", "tool_calls")
-
-
-class ResponseFormat:
-    """A format, its response template compiled."""
-
-    def __init__(self, form: Format, special: Mapping[int, str] | None = None) -> None:
-        """`special` are the vocabulary's special tokens. A delimiter that is one is that token only: the same
-        characters spelt with other tokens are text.
-
-        Raises ValueError, naming what is wrong with the template.
-        """
-        source = form.template
-        unknown = sorted(set(source.get("fields", {})) - set(KINDS))
-        if unknown:
-            raise ValueError(f"a response template with fields {unknown}; known are {sorted(_STANDARD)}")
-        self.form = form
-        self.marks = Marks(form, special or {})
-        source = self.marks.template(source)
-        self._whole = load_response_template(dict(source))
-        fields = {name: field for name, field in source["fields"].items() if KINDS[name] not in ("calls", "marks")}
-        self._without_calls = load_response_template({**source, "fields": fields}) if fields else self._whole
-        openers = [
-            literal
-            for name, field in self._whole.fields.items()
-            if KINDS[name] == "calls"
-            for literal in field.open_literals or ()
-        ]
-        self.call_markers = tuple(map(self.marks.mark, form.call_markers)) or tuple(openers)
-        self._stop_patterns = [
-            field.close_re.pattern for field in self._whole.fields.values() if field.close_re is not None
-        ]
-
-    def template(self, *, tools: bool) -> ResponseTemplate:
-        """The compiled template; without its tool calls when the harness offered no tools."""
-        return self._whole if tools else self._without_calls
-
-    def anchor_in(self, text: str) -> bool:
-        """Whether the text has the marker after which an assistant's message begins."""
-        return self._whole.start_anchor_re.search(text) is not None
-
-    def reasoning_is_over(self, text: str) -> bool:
-        """Whether text that begins with a marker of reasoning also has its end."""
-        return any(
-            KINDS[name] == "reasoning" and field.close_re is not None and field.close_re.search(text)
-            for name, field in self._whole.fields.items()
-        )
-
-    @property
-    def reasoning_markers(self) -> tuple[str, ...]:
-        """Literal texts that open reasoning."""
-        return tuple(
-            self.marks.restore(literal)
-            for name, field in self._whole.fields.items()
-            if KINDS[name] == "reasoning"
-            for literal in field.open_literals or ()
-        )
-
-    @property
-    def typed(self) -> bool:
-        """Whether arguments need the tools' schemas to be typed: formats that write them as bare text."""
-        return any(
-            field.content == "xml-inline" for name, field in self._whole.fields.items() if KINDS[name] == "calls"
-        )
-
-    def wants(self, stop: str) -> bool:
-        """Whether the stop token's text is one of the template's delimiters."""
-        stop = self.marks.mark(stop)
-        return any(stop in pattern or _escaped(stop) in pattern for pattern in self._stop_patterns)
-
-
-class Marks:
-    """One character for each special token that is a delimiter of a format: a lone surrogate, as no text has one."""
-
-    def __init__(self, form: Format, special: Mapping[int, str]) -> None:
-        patterns = [*_texts(form.template), *form.call_markers]
-        used = {
-            number: text
-            for number, text in special.items()
-            if any(text in pattern or _escaped(text) in pattern for pattern in patterns)
-        }
-        self._of_id = {number: (text, chr(_FIRST_SURROGATE + n)) for n, (number, text) in enumerate(used.items())}
-        self._of_text = dict(self._of_id.values())
-        self._text_of = {ord(mark): text for text, mark in self._of_text.items()}
-
-    def mark(self, text: str) -> str:
-        """A text, its delimiters as marks."""
-        for delimiter, mark in self._of_text.items():
-            text = text.replace(delimiter, mark)
-        return text
-
-    def read(self, number: int, text: str) -> str:
-        """The text that a token completes, or its mark."""
-        if number not in self._of_id:
-            return text
-        delimiter, mark = self._of_id[number]
-        return text.removesuffix(delimiter) + mark
-
-    def restore(self, text: str) -> str:
-        """A text without marks."""
-        return text.translate(self._text_of) if self._text_of else text
-
-    def template(self, value: Any) -> Any:
-        """A response template, its delimiters as marks; what a pattern excludes, excludes them as well."""
-        if isinstance(value, dict):
-            return {key: self.template(item) if key != "content_args" else item for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.template(item) for item in value]
-        if not isinstance(value, str):
-            return value
-        for delimiter, mark in self._of_text.items():
-            value = value.replace(_escaped(delimiter), mark).replace(delimiter, mark)
-        return value.replace("[^", "[^" + "".join(self._of_text.values()))
+from addons.parsers.response import KINDS, ResponseFormat
 
 
 class RegionParser:
@@ -195,7 +68,7 @@ class RegionParser:
                 events.append(self._reasoning(self._draft))
                 self._draft = ""
             elif what == "region_close" and kind == "calls":
-                events.extend(self._calls(event["value"]) or [Text(event["raw"], malformed=True)])
+                events += self._call(event["value"], event["raw"])
         return events
 
     def _reason(self, text: str) -> list[Event]:
@@ -210,23 +83,24 @@ class RegionParser:
     def _reasoning(self, text: str) -> Reasoning:
         return Reasoning(self._form.marks.restore(text))
 
-    def _calls(self, value: Any) -> Sequence[Called]:
-        """The calls of one region; none at all when any of them is malformed."""
+    def _call(self, value: Any, raw: str) -> Sequence[Event]:
+        """The calls of one region; its text when any of them is malformed."""
         form = self._form.form
-        if form.read is not None:
-            calls = form.read(value.get("name", ""), value["text"]) if value else None
-        else:
+        if form.read is None:
             calls = _library_calls(value)
-        if calls and form.offered_only and any(call.name not in self._offered for call in calls):
-            return ()
-        return calls or ()
+        else:
+            calls = form.read(value.get("name", ""), value["text"]) if value else None
+        marked = not form.offered_only or raw.startswith(form.call_markers)
+        if calls and (marked or all(call.name in self._offered for call in calls)):
+            return calls
+        return [Text(raw, malformed=marked or bool(calls) or any(name in raw for name in self._offered))]
 
 
 class _Regions(ResponseParser):  # type: ignore[misc]  # transformers has no types
     """The library's parser, which also keeps a region's raw text and survives one that does not parse.
 
     Private methods are extended; the version of transformers is pinned, and
-    tests/addons/test_replies_regions.py holds what is relied on.
+    tests/addons/parsers/test_formats.py holds what is relied on.
     """
 
     def __init__(self, form: ResponseFormat, prefix: str, tools: Sequence[dict[str, Any]]) -> None:
@@ -312,15 +186,3 @@ def _library_calls(value: Any) -> list[Called] | None:
             return None
         calls.append(call)
     return calls
-
-
-def _texts(value: Any) -> list[str]:
-    """Every text in a JSON-like value."""
-    if isinstance(value, dict | list):
-        return [text for item in (value.values() if isinstance(value, dict) else value) for text in _texts(item)]
-    return [value] if isinstance(value, str) else []
-
-
-def _escaped(text: str) -> str:
-    """As people escape a literal in a regular expression: only what has a meaning there."""
-    return "".join("\\" + character if character in r"\.^$*+?{}[]|()" else character for character in text)

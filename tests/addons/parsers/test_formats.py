@@ -50,11 +50,12 @@ def test_what_was_meant_is_what_is_read(model: Model, data: st.DataObject) -> No
     assert joined(read(model, ids, cuts=cuts)[0]) == joined(deltas)
 
 
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.oracle is not None])
 @RANDOM
 @given(data=st.data())
-def test_the_library_reads_the_same(model: Model, data: st.DataObject) -> None:
-    if model.family.oracle is None:
-        pytest.skip("no library here reads this form: see test_vllm.py")
+def test_the_library_reads_the_same(models: Callable[[str], Model], name: str, data: st.DataObject) -> None:
+    """`renderers`; vLLM reads the others, see test_vllm.py."""
+    model = models(name)
     text, reasoning, calls = data.draw(replies(model))
     ids = model.sampled(text, reasoning, calls)
     theirs = model.read_by_library(ids)
@@ -120,12 +121,12 @@ BROKEN: list[Callable[[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("broken", BROKEN, ids=["bracket", "name"])
 def test_a_broken_call_is_text_with_a_flag(model: Model, broken: Callable[[str], str]) -> None:
     calls: list[Call] = [("bash", {"text": "ls", "data": {"a": [1]}})]
     family = model.family
-    if family.parser == "pythonic" and broken is BROKEN[1]:
-        pytest.skip("without a name nothing tells it from any other list")
+    if family.marker in ("[", '{"name"') and broken is BROKEN[1]:
+        return  # without a name nothing tells it from any other list or object
     written = broken(family.write("", "", calls))
     if family.parser in ("qwen-xml", "glm"):
         written = written.replace("</parameter>", "", 1).replace("</arg_value>", "", 1)
@@ -136,3 +137,43 @@ def test_a_broken_call_is_text_with_a_flag(model: Model, broken: Callable[[str],
     assert reply.malformed
     assert family.marker.strip() in reply.message.content
     assert reply.finish == "stop"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "malformed"),
+    [
+        ("llama3", 'As JSON: {"name": "Ada", "parameters": {"born": 1815}}', True),  # it has the very form of a call
+        ("llama3", '{"name": "Ada", "parameters": "none"} is a person', False),
+        ("llama3", '{"name": "bash", "parameters": {"text": "ls"}} would list them', True),
+        ("llama3", '{"name": "Ada"}', False),
+        ("pythonic", "[x(a=1) for x in y]", False),
+        ("pythonic", "[print(a=1)]", True),
+        ("pythonic", "[bash(text='ls') for _ in y]", True),
+    ],
+)
+def test_without_a_marker_only_an_offered_tool_is_called(
+    models: Callable[[str], Model], name: str, text: str, malformed: bool
+) -> None:
+    model = models(name)
+    _, reply = read(model, model.sampled(text, "", []))
+    assert (reply.message.content, reply.message.tool_calls, reply.malformed) == (text, (), malformed)
+
+
+def test_with_a_marker_any_tool_is_called(models: Callable[[str], Model]) -> None:
+    model = models("llama3 tag")
+    _, reply = read(model, model.sampled("", "", [("nope", {})]))
+    assert content(reply) == ("", "", [("nope", {})])
+
+
+@pytest.mark.parametrize("name", ["hermes", "gpt-oss", "gemma4", "deepseek-v3"])
+def test_a_reply_that_is_continued_far_from_its_beginning(models: Callable[[str], Model], name: str) -> None:
+    """The prompt holds the reply's beginning: reasoning that is still open, however long it is."""
+    model = models(name)
+    opened = {"gpt-oss": "<|channel|>analysis<|message|>", "gemma4": "<|channel>thought\n"}.get(name, "<think>\n")
+    begun = model.family.prompt + opened + "I look, and look again. " * 200
+    prompt = model.encoder.encode(begun, model.encoder.escape())
+    assert model.choice.thinking(prompt)
+    parser = ReplyParser(model.choice, prompt, TOOLS)
+    deltas = parser.feed(model.encoder.encode("and again", model.encoder.escape()))
+    assert deltas
+    assert all(isinstance(delta, ReasoningDelta) for delta in deltas)
