@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from addons import drift, media
 from addons.backend import Model
@@ -55,6 +56,17 @@ class Placement:
     new: Sequence[Message]
     placed: tuple[Placed, ...] = ()
     """The images in the prompt."""
+    rendering: dict[str, Any] | None = None
+    """How the suffix was made; see :meth:`addons.prompts.Prompts.described`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """Ids, the images among them, and how they were made."""
+
+    ids: list[int]
+    placed: tuple[Placed, ...]
+    how: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +105,26 @@ class Placer:
         fork = _Fork()
         if parent is not None:
             try:
-                suffix, placed = await asyncio.to_thread(_extension, model, call, parent, trail)
+                suffix = await asyncio.to_thread(_extension, model, call, parent, trail)
             except BridgeRefused as refusal:
                 logger.info("turn %d: no bridge to the next turn (%s)", parent.turn_id, refusal)
                 fork = _Fork("template", f"after turn {parent.turn_id}: {refusal.reason}", parent.purpose)
             else:
                 purpose = purpose_of(call, trail, caller, parent.purpose, known)
-                prompt, new = [*parent.prompt, *parent.sampled, *suffix], _new(trail)
-                placed = (*parent.placed, *placed)
-                return Placement(trail, parent, None, self._note(parent, trail), purpose, prompt, suffix, new, placed)
+                return Placement(
+                    trail, parent, None, self._note(parent, trail), purpose,
+                    [*parent.prompt, *parent.sampled, *suffix.ids], suffix.ids, _new(trail),
+                    (*parent.placed, *suffix.placed), suffix.how,
+                )  # fmt: skip
         else:
             fork = self._fork(session, caller, trail)
         purpose = purpose_of(call, trail, caller, fork.line, known)
         reason = fork.reason or ("first" if purpose == "main" else "subagent")
-        prompt, placed = await asyncio.to_thread(_whole, model, call)
-        return Placement(trail, None, reason, fork.detail, purpose, prompt, prompt, trail.conversation.messages, placed)
+        whole = await asyncio.to_thread(_whole, model, call)
+        return Placement(
+            trail, None, reason, fork.detail, purpose, whole.ids, whole.ids, trail.conversation.messages,
+            whole.placed, whole.how,
+        )  # fmt: skip
 
     async def prompt_length(self, model: Model, session_id: int | None, call: Call, trail: Trail) -> int:
         """Tokens of the prompt that a call would have. Raises as :meth:`place`."""
@@ -118,11 +135,11 @@ class Placer:
             parent, trail = self._find(session_id, trail)
         if parent is not None:
             try:
-                suffix, _ = await asyncio.to_thread(_extension, model, call, parent, trail)
-                return parent.tokens + len(suffix)
+                suffix = await asyncio.to_thread(_extension, model, call, parent, trail)
+                return parent.tokens + len(suffix.ids)
             except BridgeRefused:
                 pass  # then it is counted as it would be rendered: anew
-        return len((await asyncio.to_thread(_whole, model, call))[0])
+        return len((await asyncio.to_thread(_whole, model, call)).ids)
 
     def _find(self, session_id: int, trail: Trail, thread: str | None = None) -> tuple[Context | None, Trail]:
         """The turn that a call continues, and the trail that says so: a final message that the reply goes on from is
@@ -206,7 +223,7 @@ def _new(trail: Trail) -> Sequence[Message]:
 # In a thread, both: rendering and tokenising a long history would stall every other stream.
 
 
-def _extension(model: Model, call: Call, parent: Context, trail: Trail) -> tuple[list[int], tuple[Placed, ...]]:
+def _extension(model: Model, call: Call, parent: Context, trail: Trail) -> _Rendered:
     """The prompt's ids after the parent's tokens, and the images among them. Raises BridgeRefused."""
     new = _new(trail)
     if model.images is None:
@@ -214,23 +231,25 @@ def _extension(model: Model, call: Call, parent: Context, trail: Trail) -> tuple
             raise BridgeRefused("it shows images, and this vLLM takes none")
         said = media.in_words(call.conversation)
         new = said.messages[len(said.messages) - len(new) :]
-        return model.prompts.extend(said, parent.prompt, parent.sampled, parent.reply, new).suffix, ()
+        bridge = model.prompts.extend(said, parent.prompt, parent.sampled, parent.reply, new)
+        return _Rendered(bridge.suffix, (), model.prompts.described(bridge))
     shown = media.images(new)
     if (parent.placed or shown) and model.images.sampled_one(parent.sampled):
         raise BridgeRefused("the reply has a token that stands for an image")
     try:
         bridge = model.prompts.extend(call.conversation, parent.prompt, parent.sampled, parent.reply, new)
-        return model.images.expand(bridge.suffix, shown, parent.tokens)
+        return _Rendered(*model.images.expand(bridge.suffix, shown, parent.tokens), model.prompts.described(bridge))
     except TemplateError as error:
         raise BridgeRefused(str(error)) from error
 
 
-def _whole(model: Model, call: Call) -> tuple[list[int], tuple[Placed, ...]]:
+def _whole(model: Model, call: Call) -> _Rendered:
     """The whole prompt's ids, and the images among them."""
-    conversation = call.conversation
+    conversation, how = call.conversation, model.prompts.described(None)
     try:
         if model.images is None:
-            return model.prompts.first(media.in_words(conversation)), ()
-        return model.images.expand(model.prompts.first(conversation), media.images(conversation.messages))
+            return _Rendered(model.prompts.first(media.in_words(conversation)), (), how)
+        ids = model.prompts.first(conversation)
+        return _Rendered(*model.images.expand(ids, media.images(conversation.messages)), how)
     except TemplateError as error:
         raise BadRequest(f"The model's chat template refuses these messages: {error}", param="messages") from error

@@ -151,6 +151,14 @@ class Prompts:
         ids = self._encoder.encode(open_end + tail.close + tail.text, escape)
         return Extension(ids, added_close=True, closed_reasoning=bool(open_end))
 
+    def described(self, extension: Extension | None) -> dict[str, Any]:
+        """For the record: the way a turn was continued (`whole` for a prompt that was rendered whole), the policy for
+        reasoning, and what was added to end the turn before: nothing, `turn`, or `reasoning` and `turn`."""
+        if extension is None:
+            return {"way": "whole", "reasoning": self.reasoning}
+        ended = [*(["reasoning"] if extension.closed_reasoning else []), *(["turn"] if extension.added_close else [])]
+        return {"way": self._report.way, "reasoning": self.reasoning, **({"ended": ended} if ended else {})}
+
     def _check_reasoning(
         self, prompt: Sequence[int], sampled: Sequence[int], assistant: Message, new: Sequence[Message]
     ) -> None:

@@ -104,6 +104,7 @@ def prepare_turn(new: NewTurn, cache: ItemCache, owner: str) -> Prepared[int]:
         "ignored_fields": list(new.ignored_fields),
         "drift_reason": new.drift_reason,
         "drift_detail": clean(new.drift_detail),
+        "rendering": None if new.rendering is None else dict(new.rendering),
         "thread": clean(new.thread),
         "template_hash": new.template_hash,
         "weight_version": new.weight_version,

@@ -68,6 +68,8 @@ class NewTurn:
     """Why there is no parent. None for a continuation, and for a call refused before it had a prompt."""
     drift_detail: str | None = None
     """In words: why there is no parent; or what the harness changed of what the model had seen."""
+    rendering: Mapping[str, Any] | None = None
+    """How the suffix was made: the way of the chat template, the policy for reasoning, what ended the turn before."""
     thread: str | None = None
     """What the harness itself calls the conversation within its session."""
     reply_id: str | None = None

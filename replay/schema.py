@@ -120,6 +120,9 @@ class Turn(Base):
     """Why this turn is a root."""
     drift_detail: Mapped[str | None]
     """In words: what made it a root; of one that has a parent, what the harness changed of what the model had seen."""
+    rendering: Mapped[dict[str, Any] | None]
+    """How the suffix was made: `way` of the chat template, or `whole`; policy for earlier `reasoning`; what was added,
+    as context, to end the turn before (`ended`)."""
     untrainable: Mapped[str | None]
     """Why this turn must not be trained on."""
     error: Mapped[dict[str, Any] | None]

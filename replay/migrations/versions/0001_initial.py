@@ -82,6 +82,7 @@ def upgrade() -> None:
         _need("ignored_fields", _JSON),
         _may("drift_reason", sa.Text()),
         _may("drift_detail", sa.Text()),
+        _may("rendering", _JSON),
         _may("untrainable", sa.Text()),
         _may("error", _JSON),
         _may("template_hash", sa.Text()),
