@@ -13,7 +13,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
+
+from certs import harnesses
 
 SESSION_HEADER = "x-harnesstap-session"
 HOST_HEADER = "x-harnesstap-host"
@@ -146,4 +149,13 @@ def _set(headers: Mapping[str, str], name: str) -> bool:
 def _harness(agent: str) -> tuple[str | None, str | None]:
     """Name and version from a user agent such as `claude-cli/2.1.0 (external, cli)` or `OpenAI/Python 2.1.0`."""
     name, version = _NAME.match(agent), _VERSION.search(agent)
-    return name.group().lower() if name else None, version.group() if name and version else None
+    if name is None:
+        return None, None
+    said = name.group().lower()
+    return _agents().get(said, said), version.group() if version else None
+
+
+@cache
+def _agents() -> dict[str, str]:
+    """What harnesses call themselves, to what we call them. Many only name the library they use."""
+    return {harness.agent: harness.name for harness in harnesses.load().values() if harness.agent is not None}

@@ -49,6 +49,7 @@ class PrivateNetwork:
         self._thread.submit(_unshare).result()
         self._proxy_port = proxy_port
         self._names: dict[str, str] = {}
+        self._carrying: set[asyncio.Task[None]] = set()
         self._tried: dict[tuple[str, int, int], None] = {}
 
     def start[T](self, function: Callable[[], T]) -> T:
@@ -74,7 +75,7 @@ class PrivateNetwork:
         names = self.start(lambda: _bound(socket.SOCK_DGRAM, "0.0.0.0", _DNS))
         names.setblocking(False)
         door = self.start(lambda: _bound(socket.SOCK_STREAM, "127.0.0.1", self._proxy_port))
-        server = await asyncio.start_server(self._carry, sock=door)
+        server = await asyncio.start_server(self._connected, sock=door)
         loop.add_reader(packets, self._see, packets)
         loop.add_reader(names, self._answer, names)
         try:
@@ -86,7 +87,15 @@ class PrivateNetwork:
             packets.close()
             names.close()
             server.close()
+            for carrying in self._carrying:
+                carrying.cancel()
+            await asyncio.gather(*self._carrying, return_exceptions=True)
             self._thread.shutdown(wait=False)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._carry(reader, writer))
+        self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -33,6 +33,8 @@ class Harness:
     registry: Registry | None = None
     version: str | None = None
     node: str | None = None
+    agent: str | None = None
+    """The first word of its user agent, lower case; None where it only names a library."""
     dialects: tuple[DialectName, ...] = ()
     """What it speaks; what its command line makes it speak comes first."""
     quirks: tuple[str, ...] = ()
@@ -78,7 +80,7 @@ def get(name: str, path: Path = SHIPPED) -> Harness:
     return known[name]
 
 
-_WORDS, _LISTS = ("package", "registry", "version", "node"), ("command", "dialects", "quirks", "preload")
+_WORDS, _LISTS = ("package", "registry", "version", "node", "agent"), ("command", "dialects", "quirks", "preload")
 
 
 def _harness(path: Path, name: str, table: Any) -> Harness:

@@ -77,7 +77,7 @@ def test_runs_and_conversations(
 
 def test_the_harness_and_its_retries() -> None:
     found = caller({"user-agent": "claude-cli/2.1.0 (external, cli)", "x-stainless-retry-count": "2"})
-    assert (found.harness, found.harness_version, found.retry_count) == ("claude-cli", "2.1.0", 2)
+    assert (found.harness, found.harness_version, found.retry_count) == ("claude-code", "2.1.0", 2)
     assert caller({"x-stainless-retry-count": "²"}).retry_count == 0
 
 
@@ -85,3 +85,23 @@ def test_what_was_made_from_a_summary() -> None:
     assert caller({"x-claude-code-context-compacted": "manual"}).compacted
     assert not caller({"x-claude-code-context-compacted": "0"}).compacted
     assert not caller().compacted
+
+
+@pytest.mark.parametrize(
+    ("agent", "harness", "version"),
+    [
+        ("claude-cli/2.1.332 (external, sdk-cli)", "claude-code", "2.1.332"),
+        ("codex_exec/0.171.0 (Debian 12.0.0; x86_64) dumb (codex_exec; 0.171.0)", "codex", "0.171.0"),
+        ("opencode/1.18.33 ai-sdk/provider-utils/4.0.46 runtime/bun/1.3.14", "opencode", "1.18.33"),
+        ("pi/1.6.0 (linux; node/v26.10.0; x64)", "pi", "1.6.0"),
+        ("GeminiCLI-tui/0.61.0/gemini-2.5-pro (linux; x64; terminal)", "gemini-cli", "0.61.0"),
+        ("QwenCode/0.24.4 (linux; x64)", "qwen-code", "0.24.4"),
+        ("kimi-code-cli/2.1.0", "kimi", "2.1.0"),
+        ("kilo/latest/7.7.7/cli ai-sdk/provider-utils/4.0.27 runtime/bun/1.3.14", "kilo", "7.7.7"),
+        ("OpenAI/Python 3.57.0", "openai", "3.57.0"),  # mini-swe-agent and others: a library's own
+        ("node-fetch", "node-fetch", None),
+    ],
+)
+def test_harnesses_are_known_by_their_user_agents(agent: str, harness: str, version: str | None) -> None:
+    found = caller({"user-agent": agent})
+    assert (found.harness, found.harness_version) == (harness, version)
