@@ -104,13 +104,14 @@ def read(body: Any, stored: LookUp = nothing_stored, *, socket: bool = False, co
     f.mapping("metadata")
     f.ignore(*_INERT)
     f.close()
+    top_logprobs = options.pop("top_logprobs") or 0
     options |= {"offers": {**reader.found, **offers}, "echo": _echo(body, sampling, parallel=parallel)}
     if compact:
         options["retained"] = retained([*items, *input_items(body)])
     return Call(
         Conversation(messages, tools), sampling, model, stream, tuple(sorted(f.ignored)), choice, parallel,
         constraint, {key: value for key, value in options.items() if value is not None},
-        generate=generate, compaction=compaction,
+        generate=generate, compaction=compaction, top_logprobs=top_logprobs,
     )  # fmt: skip
 
 
@@ -156,7 +157,8 @@ def _options(f: Fields) -> dict[str, Any]:
     include = f.strings("include")
     honoured = {"reasoning.encrypted_content", "message.output_text.logprobs"}
     f.ignored.update(f"include[{name}]" for name in include if name not in honoured)
-    if f.integer("top_logprobs", 0, 20):
+    logprobs, top = "message.output_text.logprobs" in include, f.integer("top_logprobs", 0, 20)
+    if top and not logprobs:  # then no part of the reply has a place for them
         unheeded(f, "top_logprobs")
     if f.text("truncation") == "auto":
         unheeded(f, "truncation")
@@ -173,7 +175,8 @@ def _options(f: Fields) -> dict[str, Any]:
         "store": f.flag("store") is not False,
         "summary": summary,
         "encrypted": "reasoning.encrypted_content" in include or None,
-        "logprobs": "message.output_text.logprobs" in include or None,
+        "logprobs": logprobs or None,
+        "top_logprobs": top if logprobs else None,
     }
 
 

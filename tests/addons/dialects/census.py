@@ -138,9 +138,8 @@ class Census:
 def exists(value: Any, steps: Steps) -> bool:
     """Whether there is something at `steps`."""
     for step in steps:
-        if not (isinstance(value, list) and isinstance(step, int) and step < len(value)) and not (
-            isinstance(value, dict) and step in value
-        ):
+        there = step < len(value) if isinstance(value, list) and isinstance(step, int) else False
+        if not there and not (isinstance(value, dict) and step in value):
             return False
         value = value[step]
     return True

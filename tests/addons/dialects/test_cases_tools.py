@@ -157,7 +157,7 @@ def test_case_18_tools_of_every_kind(served: Served) -> None:
 
 def test_case_22_parallel_calls_of_one_function_stay_two(served: Served) -> None:
     """Ids are unique, results find their call by id or by order, signatures are taken back on any part."""
-    asked = {"contents": [{"role": "user", "parts": [{"text": "go"}]}], "tools": DECLARED}
+    asked: dict[str, Any] = {"contents": [{"role": "user", "parts": [{"text": "go"}]}], "tools": DECLARED}
     got = served.call(GEMINI, asked, LS + PWD)
     content = got.said["candidates"][0]["content"]
     first, second = [part["functionCall"] for part in content["parts"]]

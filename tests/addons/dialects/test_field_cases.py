@@ -28,7 +28,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "messages": {"model": "m", "max_tokens": 64, "messages": [USER]},
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "go"}]}]},
 }
-FUNCTION = {"type": "function", "function": {"name": "bash", "parameters": SCHEMA}}
+FUNCTION: dict[str, Any] = {"type": "function", "function": {"name": "bash", "parameters": SCHEMA}}
 TOOL = {"name": "bash", "input_schema": SCHEMA}
 FLAT = {"type": "function", "name": "bash", "parameters": SCHEMA}
 DECLARED = {"functionDeclarations": [{"name": "bash", "parametersJsonSchema": SCHEMA}]}

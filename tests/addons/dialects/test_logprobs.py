@@ -71,6 +71,30 @@ def test_chat_top_logprobs_need_logprobs(served: Served) -> None:
     assert "needs 'logprobs'" in got.refused()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses_logprobs_are_with_the_text(served: Served, stream: bool) -> None:
+    body = {
+        "model": "m",
+        "input": "go",
+        "stream": stream,
+        "include": ["message.output_text.logprobs"],
+        "top_logprobs": 2,
+    }
+    got = served.call("/v1/responses", body, "one two")
+    response = events(got.response.content)[-1][1]["response"] if stream else got.said
+    entries = response["output"][0]["content"][0]["logprobs"]
+    assert "".join(entry["token"] for entry in entries) == "one two"
+    for entry in entries:
+        first, second = entry["top_logprobs"]
+        assert (first["token"], first["logprob"], second["logprob"]) == (entry["token"], -0.25, -1.0)
+    assert got.turn.ignored_fields == []
+
+
+def test_responses_top_logprobs_without_a_place_for_them_are_reported(served: Served) -> None:
+    got = served.call("/v1/responses", {"model": "m", "input": "go", "top_logprobs": 2})
+    assert got.turn.ignored_fields == ["top_logprobs"]
+
+
 def test_gemini_logprobs_result(served: Served) -> None:
     config = {"responseLogprobs": True, "logprobs": 2}
     body = {"contents": [{"parts": [{"text": "go"}]}], "generationConfig": config}

@@ -101,7 +101,8 @@ def whole(reply: Reply) -> Reply_:
     body = emitter().whole(reply)
     Reply_.model_validate_json(body)
     of = client(200, body, "application/json")
-    return of.messages.create(**ask(of))
+    message: Reply_ = of.messages.create(**ask(of))
+    return message
 
 
 def plain(message: Reply_) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _NAMES = ("model", "deployment", "version", "project", "location")
 
 def routes() -> list[tuple[str, str, str]]:
     """(host, path, dialect) of every model call that some provider takes by POST."""
-    found = []
+    found: list[tuple[str, str, str]] = []
     for provider in PROVIDERS:
         for mount in provider.mounts:
             for style in mount.styles:
