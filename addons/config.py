@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from addons import media
+from addons.prompts import ReasoningPolicy
 from addons.providers import Provider
 from addons.sampling import Policy
 
@@ -16,6 +18,10 @@ class GatewayConfig:
     train_constrained: bool = False
     """Turns sampled under a grammar (forced calls, output formats) may be trained on, though their logprobs are those
     of the constrained distribution."""
+    images: media.Policy = "placeholder"
+    """What becomes of images and documents that the model cannot see."""
+    reasoning: ReasoningPolicy = "keep"
+    """Whether earlier turns keep their reasoning as it was sampled, or lose it where the chat template does."""
     output_cap: int | None = None
     """Upper bound on sampled tokens of one turn, whatever the harness asks."""
     keepalive: float = 5.0

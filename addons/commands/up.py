@@ -30,6 +30,20 @@ class SamplingPolicy(enum.StrEnum):
     full = "full"
 
 
+class ReasoningPolicy(enum.StrEnum):
+    """What becomes of the reasoning of earlier turns."""
+
+    keep = "keep"
+    template = "template"
+
+
+class ImagePolicy(enum.StrEnum):
+    """What becomes of images and documents that the model cannot see."""
+
+    placeholder = "placeholder"
+    refuse = "refuse"
+
+
 class Egress(enum.StrEnum):
     """What becomes of hosts that are no provider's."""
 
@@ -63,6 +77,13 @@ def up(
         SamplingPolicy,
         typer.Option(help="Sampling parameters: those the harness asks, or the full distribution at temperature 1."),
     ] = SamplingPolicy.asked,
+    reasoning: Annotated[
+        ReasoningPolicy,
+        typer.Option(help="Reasoning of earlier turns: kept as sampled, or left out where the template does so."),
+    ] = ReasoningPolicy.keep,
+    images: Annotated[
+        ImagePolicy, typer.Option(help="Images and documents the model cannot see: named in words, or refused.")
+    ] = ImagePolicy.placeholder,
     max_tokens: Annotated[
         int, typer.Option(min=0, help="Upper bound on the sampled tokens of one turn; 0 for none.")
     ] = 0,
@@ -78,6 +99,10 @@ def up(
     extra = ",".join(provider or ())
     with reported():
         authority = ca.ensure(home, provider_hosts(parse_extra(extra)))
+        if not engine.startswith(("http://", "https://")):
+            raise ValueError(f"engine {engine!r}: write http://HOST:PORT")
+        if model:
+            _check_model(model, parser)
     options = {
         "confdir": str(authority.directory),
         "connection_strategy": "lazy",  # eager would call the provider as soon as a harness connects
@@ -90,6 +115,8 @@ def up(
         "tap_parser": parser,
         "tap_egress": egress.value,
         "tap_sampling": sampling.value,
+        "tap_reasoning": reasoning.value,
+        "tap_images": images.value,
         "tap_max_tokens": str(max_tokens),
     }
     arguments = ["--listen-host", listen, "--listen-port", str(port)]
@@ -101,3 +128,16 @@ def up(
     # Of the same environment whatever is on PATH, and with no Typer left in the process.
     start = "from mitmproxy.tools.main import mitmdump; mitmdump()"
     os.execv(sys.executable, [sys.executable, "-c", start, *arguments, *context.args])
+
+
+def _check_model(model: str, parser: str) -> None:
+    """Raise ValueError for a model whose files cannot work: before anything listens."""
+    # transformers takes seconds to import.
+    from addons.backend import load_model
+    from addons.model import ModelError
+    from addons.replies import UnknownParser
+
+    try:
+        load_model(model, parser)
+    except (ModelError, UnknownParser) as error:
+        raise ValueError(str(error)) from error

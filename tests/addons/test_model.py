@@ -85,3 +85,19 @@ def test_a_hub_id_comes_from_the_cache(tmp_path: Path) -> None:
     assert found == "abc"
     assert "hf download org/absent" in absent
     assert torch == "False"
+
+
+def test_tap_up_says_what_is_wrong_with_the_files_before_it_listens(tmp_path: Path) -> None:
+    chatml(tmp_path / "base")
+    (tmp_path / "base" / "chat_template.jinja").unlink()
+    for arguments, expected in (
+        (["--model", str(tmp_path / "nowhere")], "nowhere: no such folder"),
+        (["--model", str(tmp_path / "base")], "no chat template"),
+        (["--model", str(chatml(tmp_path / "whole").path), "--parser", "nope"], "no parser 'nope'"),
+    ):
+        command = [sys.executable, "-c", "from addons.cli import app; app()", "up", "--home", str(tmp_path / "home")]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 1
+        assert expected in done.stderr
+        assert "proxy on" not in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -261,3 +262,28 @@ def _strict_model(factory: pytest.TempPathFactory) -> ModelFiles:
     if not _kept:
         _kept.append(strict(factory.mktemp("strict")))
     return _kept[0]
+
+
+def test_stop_tokens_must_stop_the_template(tmp_path: Path) -> None:
+    """A base model's configuration under a chat template: sampling would go on behind the end of the turn."""
+    chatml(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "<|endoftext|>"}))
+    with pytest.raises(ModelError, match=r"ends a turn with <\|im_end\|>.*Add one of .* to eos_token_id"):
+        Prompts(ModelFiles.load(str(tmp_path)))
+
+
+def test_what_the_record_says_of_a_prompt(model: ModelFiles, prompts: Prompts) -> None:
+    user = Message("user", "u")
+    parent = prompts.first(Conversation((user,)))
+    thinking = [model.tokenizer.convert_tokens_to_ids("<think>")]
+    ended = {
+        (): ["turn"],
+        tuple(thinking): ["reasoning", "turn"],
+        tuple(model.tokenizer.encode("a<|im_end|>", add_special_tokens=False)): None,
+    }
+    assert prompts.described(None) == {"way": "whole", "reasoning": "keep"}
+    for sampled, added in ended.items():
+        extension = prompts.extend(Conversation((user,)), parent, sampled, Message("assistant", "a"), [user])
+        expected = {"way": "stand-in", "reasoning": "keep", **({"ended": added} if added else {})}
+        assert prompts.described(extension) == expected
