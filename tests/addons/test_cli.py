@@ -268,9 +268,9 @@ def test_up_names_a_provider_that_is_not_understood(home: Path) -> None:
     assert "'nonsense'" in err
 
 
-@pytest.mark.parametrize("command", ["certs", "env", "run", "up"])
+@pytest.mark.parametrize("command", ["certs", "env", "run", "up", "matrix", "harness install"])
 def test_help_teaches(home: Path, command: str) -> None:
-    code, out, _ = tap(command, "--help")
+    code, out, _ = tap(*command.split(), "--help")
     assert code == 0
     assert re.search(rf"^ .*tap {command} -", out, re.MULTILINE), out
 
@@ -345,3 +345,22 @@ def test_harness_install_wants_names_or_all(home: Path) -> None:
     assert "--all" in tap("harness", "install", "--all", "pi")[2]
     code, _, err = tap("harness", "install", "nini")
     assert (code, "no harness called 'nini'" in err) == (1, True)
+
+
+def test_matrix_names_what_is_wrong_before_it_starts_anything(home: Path) -> None:
+    code, _, err = tap("matrix", "nini")
+    assert (code, "no harness called 'nini'" in err) == (1, True)
+    Path("there").mkdir()
+    code, _, err = tap("matrix", "pi", "--directory", "there")
+    assert (code, "there exists: name a folder that does not" in err) == (1, True)
+
+
+def test_a_red_row_is_exit_status_1_and_told_in_the_table(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No npm here: the harness cannot be installed."""
+    monkeypatch.setenv("PATH", "")
+    code, out, err = tap("matrix", "pi", "--directory", "run", "--root", "nothing", "--markdown", "table.md")
+    assert code == 1, err
+    assert "there is no npm on PATH" in out
+    written = Path("table.md").read_text()
+    assert written.startswith("0 of 1 harnesses green, ")
+    assert "| **red**: pi is a package of npm" in written
