@@ -12,6 +12,7 @@ from trainer.commands.install import install
 from trainer.commands.push import push
 from trainer.commands.rebuild import rebuild
 from trainer.commands.rollout import rollout
+from trainer.commands.run import run
 from trainer.commands.serve import serve
 from trainer.commands.sft import sft
 
@@ -42,6 +43,7 @@ app.command()(dpo)
 app.command()(rebuild)
 app.command("eval")(evaluate)
 app.command()(check)
+app.command()(run)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import socket
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,20 +20,19 @@ import typer
 from rich.console import Console
 from rich.rule import Rule
 
-from certs import ca, harnesses
+from certs import harnesses
 from replay.reader import Reader
 from replay.store import Store
 from replay.writer import Recorder
-from trainer import processes, serve
 from trainer.advantages import NothingToTrain
 from trainer.commands.common import CORES, plain_errors, quiet_libraries
 from trainer.display import RolloutView, before_and_after, outcome_line, sessions_table, step_table
+from trainer.local import LocalStack
 from trainer.plan import Outcome, Plan, Runner
 from trainer.policy import find_checkpoint
 from trainer.processes import ProcessFailed
 from trainer.push import WeightServer
 from trainer.rollout import rollout
-from trainer.serve import ServeOptions
 from trainer.tasks import load_tasks
 
 ROOT = Path(__file__).resolve().parent
@@ -43,9 +40,6 @@ TINY = ROOT / "tiny" / "checkpoint"
 TASKS = ROOT / "tasksets" / "demo"
 RUNS = Path("runs/demo")
 HARNESS = "mini-swe-agent"
-WINDOW = 8192
-"""Tokens of prompt and reply: enough for these tasks, and an end to a model that babbles."""
-
 console = Console()
 
 
@@ -62,17 +56,24 @@ class Demo:
     stack: ExitStack
     engine: str = ""
     began: float = field(default_factory=time.monotonic)
-    proxy_port: int = 0
+    local: LocalStack = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A record, a CA and a secret of the demo alone: nothing of the user's own is touched.
+        self.local = LocalStack(
+            model=self.model,
+            store_url=f"sqlite:///{self.directory / 'harnesstap.db'}",
+            home=RUNS / "home",
+            logs=self.logs,
+            stack=self.stack,
+            say=self.say,
+            engine=self.engine,
+        )
 
     @property
-    def store_url(self) -> str:
-        """The record of this demo alone."""
-        return f"sqlite:///{self.directory / 'harnesstap.db'}"
-
-    @property
-    def home(self) -> Path:
-        """CA and secret of this demo alone: nothing of the user's own is touched."""
-        return RUNS / "home"
+    def logs(self) -> Path:
+        """Where vLLM, the proxy and the installer write."""
+        return self.directory / "logs"
 
     def say(self, text: str) -> None:
         """A line of what happens, with the seconds since the start."""
@@ -80,68 +81,26 @@ class Demo:
 
     def start(self) -> Path:
         """Start vLLM and the proxy and install the harness, all at once; return the harness's program."""
-        logs = self.directory / "logs"
         with ThreadPoolExecutor(2) as pool:
             pool.submit(_import_training)
             installing: Future[Path] = pool.submit(
-                harnesses.install, harnesses.get(HARNESS), log=logs / "install.log", say=self.say
+                harnesses.install, harnesses.get(HARNESS), log=self.logs / "install.log", say=self.say
             )
-            if self.engine:
-                self.say(f"using the vLLM at {self.engine}")
-                serve.wait_ready(self.engine, None, timeout=5.0)
-                self._start_proxy(logs / "tap.log")
-            else:
-                self.say(f"starting vLLM on {self.model}")
-                port = processes.free_port()
-                self.engine = f"http://127.0.0.1:{port}"
-                window = min(serve.native_length(Path(self.model)) or WINDOW, WINDOW)
-                # On a GPU the trainer needs its part of the same memory.
-                share = () if serve.is_cpu_build() else ("--gpu-memory-utilization", "0.4")
-                options = ServeOptions(
-                    model=self.model, port=port, max_model_len=window, extra=("--max-num-seqs", "32", *share)
-                )
-                vllm = serve.start(options, log=logs / "vllm.log")
-                self.stack.callback(processes.stop, vllm)
-                self._start_proxy(logs / "tap.log")
-                serve.wait_ready(self.engine, vllm, log=logs / "vllm.log")
-                self.say(f"vLLM is ready at {self.engine}")
+            self.local.start()
             return installing.result()
-
-    def _start_proxy(self, log: Path) -> None:
-        """`tap up`, as a process of its own; it need not wait for vLLM."""
-        tap = Path(sys.executable).with_name("tap")
-        if not tap.exists():
-            raise FileNotFoundError(f"{tap} does not exist: install this project into the environment (pip install .)")
-        self.proxy_port = processes.free_port()
-        argv = [str(tap), "up", "--port", str(self.proxy_port), "--engine", self.engine]
-        argv += ["--model", self.model, "--store", self.store_url, "--home", str(self.home), "--keys", "required"]
-        argv += ["--sampling", "full", "--max-tokens", "512"]
-        proxy = processes.start(argv, log=log)
-        self.stack.callback(processes.stop, proxy)
-        processes.wait_for("the proxy", self._proxy_listens, proxy, log, 60.0)
-        self.say(f"the proxy listens on 127.0.0.1:{self.proxy_port}")
-
-    def _proxy_listens(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.proxy_port), timeout=1).close()
-        except OSError:
-            return False
-        return True
 
     def roll_out(self, run: str, program: Path, store: Store) -> list[Outcome]:
         """Every task `group_size` times, with live progress; raises ProcessFailed when no session could be scored."""
-        plan = Plan(
-            run=run,
-            tasks=tuple(load_tasks(self.tasks)),
-            runners=(Runner(harnesses.get(HARNESS), program),),
-            group_size=self.group_size,
-            concurrency=self.concurrency,
-            proxy_host="127.0.0.1",
-            proxy_port=self.proxy_port,
-            home=self.home,
-            bundle=ca.load(self.home).bundle,
-            directory=self.directory / run,
-            timeout=120.0,
+        plan = self.local.through(
+            Plan(
+                run=run,
+                tasks=tuple(load_tasks(self.tasks)),
+                runners=(Runner(harnesses.get(HARNESS), program),),
+                group_size=self.group_size,
+                concurrency=self.concurrency,
+                directory=self.directory / run,
+                timeout=120.0,
+            )
         )
         with RolloutView(console, f"{HARNESS}, {run}") as view:
             outcomes = asyncio.run(rollout(plan, store, progress=view))
@@ -149,11 +108,8 @@ class Demo:
         for outcome in failed[:3]:
             console.print(outcome_line(outcome), style="yellow", markup=False)
         if len(failed) == len(outcomes):
-            log = plan.directory / failed[0].attempt.name / "harness.log"
-            raise ProcessFailed(
-                f"no session of {run} could be scored\n--- {log}\n{processes.tail(log)}\n"
-                f"--- {self.directory / 'logs' / 'tap.log'}\n{processes.tail(self.directory / 'logs' / 'tap.log')}"
-            )
+            log = failed[0].log or self.logs
+            raise ProcessFailed(f"no session of {run} could be scored\n{self.local.explain(log)}")
         return outcomes
 
     def train(self, reader: Reader, recorder: Recorder, server: WeightServer) -> str | None:
@@ -177,9 +133,9 @@ def run(demo: Demo) -> None:
     """The demo, from start to what to type next."""
     program = demo.start()
     with (
-        Store.open(demo.store_url) as store,
+        Store.open(demo.local.store_url) as store,
         Recorder(store) as recorder,
-        WeightServer(demo.engine) as server,
+        WeightServer(demo.local.engine) as server,
     ):
         reader = Reader(store)
         server.set_version("0")
@@ -194,7 +150,7 @@ def run(demo: Demo) -> None:
         console.print(before_and_after(rounds))
         shown = next((o.attempt.name for o in rounds[-1][2] if o.reward), first[0].attempt.name)
         demo.say("done")
-        console.print(next_steps(demo.store_url, shown), highlight=False)
+        console.print(next_steps(demo.local.store_url, shown), highlight=False)
 
 
 def next_steps(store: str, session: str) -> str:

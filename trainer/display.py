@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replay.reader import Reader
+from replay.schema import Session
 from trainer.evaluation import Interval, Run, compare
 from trainer.plan import Attempt, Outcome, Stage
 
@@ -140,12 +141,30 @@ def before_and_after(rounds: Sequence[tuple[str, str, Sequence[Outcome]]]) -> Ta
     return table
 
 
+def step_line(step: int, sessions: Sequence[Session], report: StepReport | None) -> str:
+    """One step of an experiment in a line."""
+    rewards = [session.reward for session in sessions if session.reward is not None]
+    tasks = [(session.reward_parts or {}).get("task", session.reward) for session in sessions]
+    solved = sum(task is not None and task > 0 for task in tasks)
+    mean = sum(rewards) / len(rewards) if rewards else float("nan")
+    head = f"step {step}: {solved}/{len(sessions)} solved, mean reward {mean:.3f}"
+    if report is None:
+        return f"{head}, no update"
+    metrics = report.metrics
+    pushed = "" if report.pushed is None else f", pushed within {report.pushed.gap:.1g}"
+    return (
+        f"{head}; {metrics.tokens_trained:,} tokens of {metrics.rows} sequences, gap {metrics.logprob_gap_max:.1g}, "
+        f"ratio {metrics.ratio_mean:.4f}, entropy {metrics.entropy:.3f}, gradient {metrics.gradient_norm:.3f}; weights "
+        f"{report.version}{pushed}"
+    )
+
+
 def scores_table(runs: Sequence[Run]) -> Table:
-    """Evaluations: a line a run and harness."""
+    """Evaluations: a line a run and harness. Calls are those of a solved session, cut are sessions with a cut turn."""
     table = Table(title="Tasks solved, with 95 % intervals", title_justify="left")
     for name in ("run", "harness"):
-        table.add_column(name)
-    for name in ("tasks", "sessions", "unscored", "solved", "calls/solved", "tokens", "truncated"):
+        table.add_column(name, overflow="fold", min_width=8)
+    for name in ("tasks", "scored", "solved", "calls", "tokens", "cut"):
         table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
         for score in run.scores():
@@ -153,8 +172,7 @@ def scores_table(runs: Sequence[Run]) -> Table:
                 run.name.removeprefix("eval-"),
                 score.harness,
                 str(score.tasks),
-                str(score.sessions),
-                str(score.unscored),
+                f"{score.sessions}/{score.sessions + score.unscored}",
                 _percent(score.solved),
                 "-" if score.calls is None else f"{score.calls:g}",
                 f"{score.tokens:,.0f}",
@@ -180,4 +198,4 @@ def differences_table(before: Run, after: Run) -> Table:
 
 
 def _percent(found: Interval) -> str:
-    return f"{100 * found.value:.1f} ({100 * found.low:.1f} - {100 * found.high:.1f}) %"
+    return f"{100 * found.value:.1f} ({100 * found.low:.0f}-{100 * found.high:.0f}) %"

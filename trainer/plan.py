@@ -58,11 +58,11 @@ class Plan:
     runners: tuple[Runner, ...]
     group_size: int
     concurrency: int
-    proxy_host: str
-    proxy_port: int
-    home: Path
-    bundle: Path
     directory: Path
+    proxy_host: str = "127.0.0.1"
+    proxy_port: int = 8080
+    home: Path = Path()
+    bundle: Path = Path()
     assignment: Assignment = "all"
     timeout: float = 300.0
     budget: Budget = Budget()  # frozen

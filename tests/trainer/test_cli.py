@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "serve", "install", "rollout", "grpo", "push", "sft", "dpo", "eval", "rebuild", "check"]
+    "command", ["", "serve", "install", "rollout", "grpo", "push", "sft", "dpo", "eval", "rebuild", "check", "run"]
 )
 def test_help_shows_examples(command: str) -> None:
     result = RUNNER.invoke(app, [*command.split(), "--help"])

@@ -84,5 +84,5 @@ def test_differences_pair_tasks(store: Store) -> None:
     console = Console(width=160, record=True)
     console.print(scores_table([one, other]), differences_table(one, other))
     text = console.export_text()
-    assert "50.0 (23.7 - 76.3) %" in text
+    assert "50.0 (24-76) %" in text
     assert "+30.0 (" in text

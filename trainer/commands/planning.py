@@ -91,7 +91,7 @@ def make_plan(
         assignment=assignment,
         timeout=timeout,
         budget=budget or Budget(),
-        rewards=tuple(_reward_file(text) for text in rewards),
+        rewards=tuple(reward_file(text) for text in rewards),
         train=train,
         preload=preload,
         sandbox=find_sandbox("off" if preload and sandbox == "auto" else sandbox),
@@ -128,7 +128,7 @@ def roll_out(plan: Plan, store: Store) -> list[Outcome]:
     return outcomes
 
 
-def _reward_file(text: str) -> RewardFile:
+def reward_file(text: str) -> RewardFile:
     """NAME, or NAME:alpha=0.2,least=0.5."""
     name, _, settings = text.partition(":")
     found: dict[str, float] = {}

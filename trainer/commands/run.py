@@ -1,0 +1,109 @@
+"""`trainer run`."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from certs import harnesses as table
+from replay.reader import Reader
+from replay.store import Store
+from trainer.commands import planning
+from trainer.commands.common import console, errors, plain_errors, quiet_libraries
+from trainer.recipe import Recipe
+
+if TYPE_CHECKING:
+    from trainer.evaluation import Run
+    from trainer.training import StepReport
+
+
+def run(
+    recipe: Annotated[Path, typer.Argument(help="A .toml file; trainer/recipes/ has some.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Everything of the run; one there goes on. Default: runs/NAME.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="A vLLM that serves the model already. Default: one is started.")] = "",
+    seed: Annotated[int | None, typer.Option(help="In place of the recipe's.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="In place of the recipe's.")] = None,
+    sandbox: planning.SandboxOption = "auto",
+    root: planning.RootOption = table.DEFAULT_ROOT,
+) -> None:
+    """Carry out an experiment: vLLM, proxy, rollouts, GRPO steps, pushes, evaluations, from one file.
+
+    Stopped in any way, it goes on where it was: no session that ended is run again, no group is trained on twice.
+
+    \b
+        trainer run trainer/recipes/tiny.toml
+        trainer run trainer/recipes/tiny.toml --seed 1 --out runs/tiny-1
+    """
+    from trainer.display import differences_table, scores_table, step_line
+    from trainer.evaluation import Run
+    from trainer.experiment import Experiment
+    from trainer.local import LocalStack
+    from trainer.policy import find_checkpoint
+
+    with plain_errors(), ExitStack() as stack:
+        plan = Recipe.load(recipe)
+        changes = {name: value for name, value in (("seed", seed), ("steps", steps)) if value is not None}
+        plan = plan.model_copy(update={"training": plan.training.model_copy(update=changes)})
+        plan = plan.model_copy(update={"model": str(find_checkpoint(plan.model))})
+        directory = out or Path("runs") / plan.name
+        directory.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+
+        def say(text: str) -> None:
+            errors.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {text}", highlight=False)
+
+        quiet_libraries()
+        store_url = f"sqlite:///{directory / 'harnesstap.db'}"
+        local = LocalStack(
+            model=plan.model,
+            store_url=store_url,
+            home=directory / "home",
+            logs=directory / "logs",
+            stack=stack,
+            say=say,
+            engine=engine,
+            max_tokens=plan.rollouts.max_tokens,
+        )
+        for name in dict.fromkeys((*plan.rollouts.harnesses, *plan.evaluation.harnesses)):
+            table.install(table.get(name), root, say=say, log=directory / "logs" / f"install-{name}.log")
+        rewards = tuple(planning.reward_file(text) for text in plan.rollouts.rewards)
+        box = None if plan.rollouts.preload else planning.find_sandbox(sandbox)
+        local.start()
+        store = stack.enter_context(Store.open(store_url))
+        evaluations: list[Run] = []
+
+        def reported(step: int, report: StepReport | None) -> None:
+            sessions = Reader(store).sessions(prefix=f"{plan.name}-{step}.")
+            console.print(step_line(step, sessions, report), highlight=False)
+
+        def evaluated(found: Run) -> None:
+            evaluations.append(found)
+            console.print(scores_table([found]))
+
+        Experiment(
+            recipe=plan,
+            directory=directory,
+            local=local,
+            store=store,
+            root=root,
+            rewards=rewards,
+            sandbox=box,
+            reported=reported,
+            evaluated=evaluated,
+            say=say,
+        ).run()
+        reader = Reader(store)
+        wanted = [f"eval-{plan.name}-{step}" for step in (0, plan.training.steps)]
+        ends = [Run.load(reader, name) for name in wanted] if plan.evaluation.tasks is not None else []
+        if ends:
+            console.print(differences_table(*ends))
+            figures = {one.name: [score.document() for score in one.scores()] for one in ends}
+            (directory / "evaluation.json").write_text(json.dumps(figures, indent=2) + "\n")
+        say(f"done; look at it with: replay list --store {store_url}")

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds input.txt <<'END' || exit 1
+forest
+lemon
+END
+holds draft.txt <<'END' || exit 1
+forest
+lemon
+END

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+number() { [ -f "$1" ] && [ ! -L "$1" ] && [ "$(tr -d '[:space:]' < "$1")" = "$2" ]; }
+
+holds copy.txt <<'END' || exit 1
+forest apple
+tiger
+forest island
+forest stone
+forest dragon
+END
+number numbers.txt 4 || exit 1

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds copy.txt <<'END' || exit 1
+hammer
+lemon
+river
+silver
+dragon
+forest
+candle
+cloud
+velvet
+END
+holds data.txt <<'END' || exit 1
+hammer
+lemon
+river
+END

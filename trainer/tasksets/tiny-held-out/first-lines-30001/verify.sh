@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds users.txt <<'END' || exit 1
+hammer
+island
+jungle
+eagle
+marble
+dragon
+candle
+tiger
+END
+holds data.txt <<'END' || exit 1
+hammer
+island
+END

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds prices.txt <<'END' || exit 1
+kettle
+ginger
+END
+holds names.txt <<'END' || exit 1
+apple
+island
+END
+holds input.txt <<'END' || exit 1
+kettle
+ginger
+apple
+island
+END

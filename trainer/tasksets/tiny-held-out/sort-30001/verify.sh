@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds draft.txt <<'END' || exit 1
+temple
+saddle
+paper
+copper
+kettle
+END
+holds main.txt <<'END' || exit 1
+copper
+kettle
+paper
+saddle
+temple
+END

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+number() { [ -f "$1" ] && [ ! -L "$1" ] && [ "$(tr -d '[:space:]' < "$1")" = "$2" ]; }
+
+holds letter.txt <<'END' || exit 1
+eagle saddle
+eagle candle
+maple
+END
+number result.txt 2 || exit 1

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds notes.txt <<'END' || exit 1
+cloud
+ocean
+tiger
+paper
+cloud
+ocean
+END
+holds result.txt <<'END' || exit 1
+cloud
+ocean
+paper
+tiger
+END

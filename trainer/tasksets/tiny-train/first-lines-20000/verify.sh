@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds notes.txt <<'END' || exit 1
+apple
+marble
+ginger
+kettle
+island
+stone
+river
+END
+holds history.txt <<'END' || exit 1
+apple
+marble
+END

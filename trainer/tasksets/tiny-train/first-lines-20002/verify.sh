@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds list.txt <<'END' || exit 1
+saddle
+maple
+jungle
+rabbit
+garden
+river
+copper
+END
+holds memo.txt <<'END' || exit 1
+saddle
+maple
+jungle
+rabbit
+garden
+END

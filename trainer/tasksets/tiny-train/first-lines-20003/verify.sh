@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds plan.txt <<'END' || exit 1
+hammer
+river
+velvet
+lemon
+saddle
+dragon
+bridge
+END
+holds main.txt <<'END' || exit 1
+hammer
+river
+velvet
+lemon
+END

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds summary.txt <<'END' || exit 1
+apple
+temple
+END
+holds list.txt <<'END' || exit 1
+marble
+cloud
+END
+holds draft.txt <<'END' || exit 1
+apple
+temple
+marble
+cloud
+END

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds list.txt <<'END' || exit 1
+hammer
+marble
+stone
+lemon
+copper
+falcon
+ginger
+bridge
+END
+holds memo.txt <<'END' || exit 1
+ginger
+bridge
+END

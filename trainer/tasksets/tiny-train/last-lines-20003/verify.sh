@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds memo.txt <<'END' || exit 1
+rabbit
+garden
+maple
+falcon
+saddle
+temple
+river
+ocean
+candle
+END
+holds list.txt <<'END' || exit 1
+saddle
+temple
+river
+ocean
+candle
+END

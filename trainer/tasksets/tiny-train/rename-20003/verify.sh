@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+absent() { [ ! -e "$1" ] && [ ! -L "$1" ]; }
+
+absent data.txt || exit 1
+holds history.txt <<'END' || exit 1
+maple
+orange
+END

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds main.txt <<'END' || exit 1
+dragon orange
+paper
+forest
+maple
+END
+holds list.txt <<'END' || exit 1
+dragon orange
+END

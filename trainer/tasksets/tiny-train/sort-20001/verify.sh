@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds history.txt <<'END' || exit 1
+tiger
+temple
+rabbit
+ocean
+ginger
+saddle
+END
+holds memo.txt <<'END' || exit 1
+ginger
+ocean
+rabbit
+saddle
+temple
+tiger
+END

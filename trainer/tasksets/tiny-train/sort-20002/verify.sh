@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds input.txt <<'END' || exit 1
+saddle
+kettle
+temple
+bridge
+hammer
+ocean
+END
+holds letter.txt <<'END' || exit 1
+bridge
+hammer
+kettle
+ocean
+saddle
+temple
+END

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds orders.txt <<'END' || exit 1
+kettle
+garden
+maple
+hammer
+END
+holds table.txt <<'END' || exit 1
+garden
+hammer
+kettle
+maple
+END

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds report.txt <<'END' || exit 1
+hammer
+forest
+tiger
+stone
+END
+holds orders.txt <<'END' || exit 1
+tiger
+stone
+hammer
+forest
+END

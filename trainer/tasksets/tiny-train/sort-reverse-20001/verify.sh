@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds output.txt <<'END' || exit 1
+apple
+pepper
+lemon
+maple
+END
+holds copy.txt <<'END' || exit 1
+pepper
+maple
+lemon
+apple
+END

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds input.txt <<'END' || exit 1
+falcon
+temple
+river
+END
+holds memo.txt <<'END' || exit 1
+FALCON
+TEMPLE
+RIVER
+END

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Solved if the workspace holds what was asked for, byte by byte.
+holds() { [ -f "$1" ] && [ ! -L "$1" ] && cmp -s -- "$1" -; }
+
+holds copy.txt <<'END' || exit 1
+kettle
+river
+hammer
+END
+holds letter.txt <<'END' || exit 1
+KETTLE
+RIVER
+HAMMER
+END
