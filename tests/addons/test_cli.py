@@ -251,6 +251,8 @@ def test_up_becomes_mitmdump_with_our_options(home: Path, monkeypatch: pytest.Mo
         "tap_parser": "p",
         "tap_egress": "tunnel",
         "tap_sampling": "asked",
+        "tap_reasoning": "keep",
+        "tap_images": "placeholder",
         "tap_max_tokens": "0",
     }
     assert {"llm.example.com", "x.example.com"} <= set(ca.load(home).hosts)
