@@ -58,6 +58,9 @@ _RESERVED = frozenset(
 )
 
 
+_XML_TOOLS = "xml_tools"
+
+
 class ChatTemplate:
     """A model's chat template and its habits. Raises ModelError where it cannot render a user message."""
 
@@ -93,7 +96,7 @@ class ChatTemplate:
                 tools=list(tools) if tools else None,
                 chat_template=self._source,
                 add_generation_prompt=generation,
-                **{**self._special_tokens, **(variables or {})},
+                **{**self._special_tokens, **self._tools_apart(tools), **(variables or {})},
             )
         except _RAISED as error:
             raise TemplateError(str(error) or type(error).__name__) from error
@@ -116,6 +119,10 @@ class ChatTemplate:
         if text.count(tag) != 1:
             raise TemplateError("the template does not write the final message once, so it cannot be continued")
         return text[: text.index(tag)]
+
+    def _tools_apart(self, tools: Sequence[Rendered] | None) -> dict[str, Any]:
+        """SmolLM3's template takes the tools under a name of its own."""
+        return {_XML_TOOLS: list(tools)} if tools and _XML_TOOLS in self._source else {}
 
     def messages(self, messages: Sequence[Message], *, opening: bool = True) -> list[Rendered]:
         """Messages as the template wants them, folded where it needs that.

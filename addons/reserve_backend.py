@@ -33,4 +33,4 @@ class OfflineBackend(Backend):
         files, prompts, parser = await asyncio.to_thread(self.load, self._files)
         stops = sorted(files.token_text(number) for number in files.stop_ids)
         facts = EngineFacts(files.name, files.name, _ENDLESS, reports_weights=False)
-        return Model(facts, files, prompts, parser, find_markup(prompts.template, stops))
+        return Model(facts, files, prompts, parser, find_markup(prompts.template, stops, parser.name))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import decoders
 
 from addons.decode import Detokeniser, Vocabulary
 from addons.model import ModelError, ModelFiles
@@ -38,8 +39,6 @@ def test_an_id_that_is_only_padding_says_nothing(model: ModelFiles) -> None:
 
 
 def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
-    from tokenizers import decoders
-
     tokenizer = byte_level(("<|im_end|>",))
     tokenizer.decoder = decoders.WordPiece()
     model = model_files(tmp_path, tokenizer, "{{- messages[0].content }}", "<|im_end|>")
@@ -63,12 +62,9 @@ def test_stop_strings_wherever_the_text_is_cut(text: str, stops: list[str], cuts
         if finder.found is not None:
             break
     said += finder.flush() if finder.found is None else ""
-    first = (
-        min((text.find(stop) + len(stop), text.find(stop), stop) for stop in stops if stop in text)
-        if any(stop in text for stop in stops)
-        else None
-    )
-    assert (finder.found, said) == ((first[2], text[: first[1]]) if first else (None, text))
+    complete = [(text.find(stop) + len(stop), text.find(stop), stop) for stop in stops if stop in text]
+    _, at, first = min(complete, default=(0, len(text), None))
+    assert (finder.found, said) == (first, text[:at])
     again, spoken, start = StopStrings(stops), "", 0
     for end in ends:
         if again.found is None:

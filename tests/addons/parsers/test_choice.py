@@ -250,7 +250,11 @@ PLAIN = """\
 
 def test_a_template_that_writes_no_calls_may_tell_how(tmp_path: Path) -> None:
     """SmolLM3's, say: the model is told the format, and its calls are never shown again."""
-    assert parser_for(chatml(tmp_path, template=SAYS_HOW)).name == "hermes"
+    assert parser_for(chatml(tmp_path / "a", template=SAYS_HOW)).name == "hermes"
+    model = chatml(tmp_path / "b", template=SAYS_HOW.replace("if tools", "if xml_tools"))
+    assert parser_for(model).name == "hermes"
+    asked = Prompts(model).first(Conversation((Message("user", "hi"),), (BASH,)))
+    assert "<function-name>" in str(model.tokenizer.decode(asked))
 
 
 @pytest.mark.parametrize(
