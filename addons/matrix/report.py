@@ -15,7 +15,7 @@ _NO_WATCH = "not watched"
 
 def cells(row: Row) -> list[str]:
     """A row's text, column by column (those of `COLUMNS`)."""
-    purposes = ", ".join(f"{count} {purpose}" for purpose, count in row.purposes.items())
+    purposes = ", ".join(f"{count} {purpose}" for purpose, count in sorted(row.purposes.items(), key=_main_first))
     run = row.run
     return [
         row.harness,
@@ -29,6 +29,10 @@ def cells(row: Row) -> list[str]:
         "" if run is None else _NO_WATCH if run.bypassed is None else str(len(run.bypassed)),
         ", ".join(row.housekeeping),
     ]
+
+
+def _main_first(purpose: tuple[str, int]) -> tuple[bool, str]:
+    return purpose[0] != "main", purpose[0]
 
 
 def table(stages: Mapping[str, str], rows: Mapping[str, Row]) -> Table:

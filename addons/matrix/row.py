@@ -21,14 +21,13 @@ class Run:
     """How a harness process went. `status` is None when the time limit ended it.
 
     `done` says whether the task was, None where that says nothing of us (a real model may fail at it). `bypassed` are
-    connections past the proxy, None where nobody watched; `looked_up` the names that were asked of a name server.
+    connections past the proxy, None where nobody watched.
     """
 
     status: int | None
     seconds: float
     done: bool | None
     bypassed: tuple[str, ...] | None = None
-    looked_up: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

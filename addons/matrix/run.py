@@ -107,12 +107,12 @@ async def _scripted(folder: Path, script: Script) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _proxy(options: Options, home: Path, engine: str, store: str, flows: Path) -> AsyncIterator[int]:
-    """`tap up`, as a user starts it, with a second addon that notes requests."""
+    """`tap up`, with session keys compulsory as beyond loopback, and a second addon that notes requests."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     command = [sys.executable, "-c", "from addons.cli import app; app()", "up", "--port", str(port)]
-    command += ["--home", str(home), "--engine", engine, "--store", store, "--"]
+    command += ["--home", str(home), "--engine", engine, "--store", store, "--keys", "required", "--"]
     command += ["-s", str(Path(__file__).with_name("flowlog.py")), "--set", f"tap_flow_log={flows}"]
     command += options.proxy_arguments
     log = flows.with_name("tap.log")
@@ -140,12 +140,12 @@ async def _ready(process: asyncio.subprocess.Process, port: int, log: Path) -> N
     while process.returncode is None and time.monotonic() < limit:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
+            writer.write(request)
+            answer = await reader.read()
+            writer.close()
+        except OSError:  # it does not listen yet, or ends
             await asyncio.sleep(0.2)
             continue
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
         if answer.startswith(b"HTTP/1.1 4"):
             return
     raise MatrixError(f"the proxy did not start: see {log}")

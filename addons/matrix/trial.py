@@ -75,7 +75,6 @@ async def trial(bench: Bench, harness: Harness, program: Path, session: str) -> 
         seconds=seconds,
         done=done if done or bench.scripted else None,
         bypassed=None if network is None else tuple(network.tried),
-        looked_up=() if network is None else tuple(network.looked_up),
     )
 
 
