@@ -23,7 +23,7 @@ from addons.errors import CallError
 from addons.model import ModelError
 from addons.providers import Provider, is_provider, parse_extra, provider_hosts
 from addons.replies import UnknownParser
-from addons.reserve import ReserveOptions, parse_edits, parse_sampling
+from addons.reserve import ReserveOptions, parse_edits, parse_ignore, parse_sampling
 from addons.service import Service, ServiceOptions
 from certs.ca import ensure
 from certs.files import TrustError, default_home
@@ -53,6 +53,7 @@ OPTIONS: tuple[tuple[str, str | int | bool, str, tuple[str, ...] | None], ...] =
     ("tap_replay_then", "stop", "What becomes of a call that it does not have.", ("stop", "live")),
     ("tap_replay_cadence", "fast", "The pace of its replies.", ("fast", "recorded")),
     ("tap_replay_sampling", "", "JSON object of sampling parameters for calls that go to vLLM.", None),
+    ("tap_replay_ignore", "", "JSON list of regular expressions of what may differ in texts.", None),
     ("tap_replay_edits", "", "JSON list of [old, new] texts, for what is said after the last turn.", None),
     ("tap_gateway_port", 0, "Port of the gateway, also a plain base URL; 0: any free one.", None),
 )
@@ -231,7 +232,7 @@ def _reserve() -> ReserveOptions | None:
         return ReserveOptions(
             session=options.tap_replay, until=options.tap_replay_until, then=options.tap_replay_then,
             cadence=options.tap_replay_cadence, sampling=parse_sampling(options.tap_replay_sampling),
-            edits=parse_edits(options.tap_replay_edits),
+            edits=parse_edits(options.tap_replay_edits), ignore=parse_ignore(options.tap_replay_ignore),
         )  # fmt: skip
     except ValueError as error:
         raise exceptions.OptionsError(str(error)) from error

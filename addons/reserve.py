@@ -31,9 +31,11 @@ from addons.reserve_difference import agreement, different
 from addons.reserve_reply import Cadence, StoredReply
 from addons.sessions import LiveSession
 from replay import codec
+from replay.compare import Difference
 from replay.reader import Reader, UnknownSession
 from replay.records import DriftReason, NewSession, Purpose
 from replay.schema import Turn
+from replay.volatile import DEFAULT, Volatile
 from replay.writer import Recorder
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,8 @@ class ReserveOptions:
     cadence: Cadence = "fast"
     sampling: dict[str, Any] = field(default_factory=dict)
     edits: tuple[tuple[str, str], ...] = ()
+    ignore: tuple[str, ...] = ()
+    """Regular expressions of what no two runs say alike, besides `replay.volatile.DEFAULT`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,10 @@ class Reserve:
 
     def __init__(self, options: ReserveOptions, reader: Reader, recorder: Recorder, contexts: Contexts) -> None:
         self._options = options
+        self._volatile = Volatile((*DEFAULT, *options.ignore))
         self._recorder = recorder
         self._contexts = contexts
-        self._turns = _load(reader, options)
+        self._turns = _load(reader, options, self._volatile)
         self._by_key: dict[tuple[str, str], list[_Stored]] = {}
         for stored in sorted(self._turns, key=lambda one: one.turn.status != "complete"):  # what ended well comes first
             self._by_key.setdefault(stored.key, []).append(stored)
@@ -118,9 +123,10 @@ class Reserve:
         if served is None:
             served = self._served[session.name] = await self._begin(session)
         live = session.name in self._passed
-        twins = self._by_key.get(_key(asked), [])
+        steady = await asyncio.to_thread(self._steady, asked)
+        twins = self._by_key.get(_key(steady), [])
         left = [stored for stored in twins if not served[stored.turn.id]]
-        why = _asks_otherwise(left[0], call) if left else self._nearest(twins, asked)
+        why = _asks_otherwise(left[0], call) if left else self._nearest(twins, steady, asked)
         if why is None:
             stored = left[0]
             served[stored.turn.id] += 1
@@ -167,7 +173,8 @@ class Reserve:
         if not self._options.edits or self._last is None:
             return call
         after = self._last.trail.after(message_from(self._last.reply))
-        start = next((prefix.messages for prefix in asked.prefixes if prefix.digest == after), None)
+        prefixes = self._steady(asked).prefixes
+        start = next((prefix.messages for prefix in prefixes if prefix.digest == after), None)
         if start is None:
             return call
         messages = call.conversation.messages
@@ -194,13 +201,21 @@ class Reserve:
         await asyncio.wrap_future(self._recorder.open_session(NewSession(name=session.name, metadata=about)))
         return Counter()
 
-    def _nearest(self, twins: Sequence[_Stored], asked: Trail) -> str:
+    def _steady(self, asked: Trail) -> Trail:
+        """A call without what no two runs say alike."""
+        conversation = _without(asked.conversation, self._volatile)
+        return asked if conversation is asked.conversation else trail(conversation)
+
+    def _nearest(self, twins: Sequence[_Stored], steady: Trail, asked: Trail) -> str:
         """What is different from the stored call that comes nearest."""
         if twins:
             count = len(twins)
             return f"the session sent it {'once' if count == 1 else f'{count} times'}, and not again"
-        nearest = max(self._turns, key=lambda one: (agreement(one.trail, asked), -one.number))
-        why = different(nearest.trail, asked) or "its instructions and tools"
+        nearest = max(self._turns, key=lambda one: (agreement(one.trail, steady), -one.number))
+        why = different(nearest.trail, steady) or "its instructions and tools"
+        if isinstance(why, Difference) and why.field == "content" and why.message <= len(asked.conversation.messages):
+            sent = asked.conversation.messages[why.message - 1].content
+            why = replace(why, byte=self._volatile.place(sent, why.byte))
         return f"{why} (nearest is turn {nearest.number})"
 
 
@@ -221,6 +236,14 @@ def parse_edits(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((old, new) for old, new in found)
 
 
+def parse_ignore(text: str) -> tuple[str, ...]:
+    """Regular expressions from a JSON list. Raises ValueError."""
+    found = _json(text or "[]", "what is to be ignored")
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"{text!r} is no JSON list of regular expressions")
+    return Volatile(tuple(found)).patterns
+
+
 def _is_edit(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value) and value[0] != ""
 
@@ -232,7 +255,20 @@ def _json(text: str, what: str) -> Any:
         raise ValueError(f"{what} {text!r} are no JSON: {error}") from error
 
 
-def _load(reader: Reader, options: ReserveOptions) -> list[_Stored]:
+def _without(conversation: Conversation, volatile: Volatile) -> Conversation:
+    """A conversation without what no two runs say alike; itself where it has none."""
+    changed = {
+        at: replace(message, content=plain)
+        for at, message in enumerate(conversation.messages)
+        if message.role != "assistant" and (plain := volatile.without(message.content)) != message.content
+    }
+    if not changed:
+        return conversation
+    messages = tuple(changed.get(at, message) for at, message in enumerate(conversation.messages))
+    return replace(conversation, messages=messages)
+
+
+def _load(reader: Reader, options: ReserveOptions, volatile: Volatile) -> list[_Stored]:
     """The turns to answer from. Raises NotFound for what is not in the record."""
     try:
         session = reader.session(options.session)
@@ -248,7 +284,7 @@ def _load(reader: Reader, options: ReserveOptions) -> list[_Stored]:
         asked = [*conversations.get(turn.parent_id or 0, ()), *reader.new_messages(turn)]
         conversations[turn.id] = [*asked, reply]
         tools = tuple(tool_from(tool) for tool in reader.tools(turn))
-        conversation = Conversation(tuple(_message(message) for message in asked), tools)
+        conversation = _without(Conversation(tuple(_message(message) for message in asked), tools), volatile)
         images = tuple(Placed(**image) for image in reader.images(turn))
         found.append(_Stored(number, turn, trail(conversation), reply, reader.prompt_ids(turn), images))
     return found[: options.until or None]

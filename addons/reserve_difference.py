@@ -12,18 +12,18 @@ from addons.neutral import message_json
 from replay.compare import Difference, first_difference, in_text
 
 
-def different(stored: Trail, now: Trail) -> str | None:
+def different(stored: Trail, now: Trail) -> Difference | str | None:
     """The first difference between two conversations, in the messages, then in the tools; None where there is none.
 
     What `addons.meaning` tolerates is none: where the text differs in that alone, it is passed over.
     """
     told = _instructions(stored, now)
     if told is not None:
-        return str(told)
+        return told
     old, new = _telling(stored), _telling(now)
     found = first_difference([m for _, m, _ in old], [m for _, m, _ in new], _Same(old, new))
     if found is not None:
-        return str(_placed(found, new, len(now.conversation.messages)))
+        return _placed(found, new, len(now.conversation.messages))
     if stored.head != now.head:
         return drift.other_head(drift.sent(stored), now)[1]
     return None

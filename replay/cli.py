@@ -14,6 +14,7 @@ from replay.commands.report import report
 from replay.commands.score import score
 from replay.commands.serve import serve
 from replay.commands.show import show_
+from replay.commands.stats import stats
 from replay.commands.verify import verify
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ Look at recorded sessions: every model call of a harness, exact to the token.
     replay verify NAME --against URL           do these weights give its logprobs?
     replay fork NAME --at 2 -n 4 -- COMMAND    run it again, live from turn 3 on
     replay export GROUP --format trl           datasets, trajectories, backups
+    replay stats                               figures by harness and version
 """,
 )
 app.command("list")(list_)
@@ -51,3 +53,4 @@ app.command("import")(import_)
 app.command()(merge)
 app.command()(prune)
 app.command()(redact)
+app.command()(stats)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Group as Stack
@@ -15,6 +15,7 @@ from replay.compare import Difference, first_difference
 from replay.reader import Reader
 from replay.schema import Session, Turn
 from replay.tokens import visible
+from replay.volatile import Volatile
 
 EXACT = 1e-6
 """Logprobs (float32) that differ by less are the same."""
@@ -45,12 +46,15 @@ class Pair:
         return None in (self.one, self.other) or any(one is not None for one in found) or self.logprobs > EXACT
 
 
-def compare(reader: Reader, one: Session, other_reader: Reader, other: Session) -> list[Pair]:
+def compare(
+    reader: Reader, one: Session, other_reader: Reader, other: Session, volatile: Volatile | None = None
+) -> list[Pair]:
     """Pair the calls of two sessions and compare each pair.
 
     Calls of a run that replays the other session correspond to those they were answered from; else the n-th call of a
-    purpose corresponds to the n-th.
+    purpose corresponds to the n-th. What is `volatile` in messages (default: what is known to be) is no difference.
     """
+    volatile = volatile or Volatile()
     readers, sessions = (reader, other_reader), (one, other)
     turns = [r.turns(session, tokens=True) for r, session in zip(readers, sessions, strict=True)]
     numbers = [{turn.id: number for number, turn in enumerate(found, 1)} for found in turns]
@@ -69,7 +73,7 @@ def compare(reader: Reader, one: Session, other_reader: Reader, other: Session) 
                 purpose=a.purpose,
                 one=places[0],
                 other=places[1],
-                messages=first_difference(histories[0][a.id], histories[1][b.id]),
+                messages=_messages(histories[0][a.id], histories[1][b.id], volatile),
                 tools=_tools(tools[0][a.id], tools[1][b.id]),
                 prompt=_unlike(prompts[0][a.id], prompts[1][b.id]),
                 sampled=_unlike(a.sampled or [], b.sampled or []),
@@ -117,6 +121,15 @@ def _pairs(
         longer = max(len(a), len(b))
         found += zip(_padded(a, longer), _padded(b, longer), strict=True)
     return sorted(found, key=lambda pair: next(turn.id for turn in pair if turn is not None))
+
+
+def _messages(
+    one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]], volatile: Volatile
+) -> Difference | None:
+    found = first_difference([volatile.message(m) for m in one], [volatile.message(m) for m in other])
+    if found is None or found.field != "content":
+        return found
+    return replace(found, byte=volatile.place(str(other[found.message - 1].get("content") or ""), found.byte))
 
 
 def _padded(turns: Sequence[Turn], length: int) -> list[Turn | None]:

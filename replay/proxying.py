@@ -35,6 +35,7 @@ class Replaying:
     home: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     edits: tuple[tuple[str, str], ...] = ()
+    ignore: tuple[str, ...] = ()
 
     def command(self) -> list[str]:
         """The command line."""
@@ -48,6 +49,7 @@ class Replaying:
             "tap_replay_then": self.then,
             "tap_replay_cadence": self.cadence,
             "tap_replay_sampling": codec.dumps(dict(self.sampling)).decode() if self.sampling else "",
+            "tap_replay_ignore": codec.dumps(list(self.ignore)).decode() if self.ignore else "",
             "tap_replay_edits": codec.dumps([list(edit) for edit in self.edits]).decode() if self.edits else "",
         }
         words.append("--")

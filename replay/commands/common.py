@@ -22,6 +22,10 @@ StoreOption = Annotated[
     str, typer.Option("--store", envvar="HARNESSTAP_STORE", help="Database URL: sqlite:///FILE or postgresql://...")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")]
+IgnoreOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REGEX", help="What may differ in what a harness says; repeatable."),
+]
 SessionArgument = Annotated[str, typer.Argument(help="Name of the session, as `replay list` shows it.")]
 
 

@@ -8,14 +8,16 @@ from typing import Annotated
 import typer
 
 from replay import differing
-from replay.commands.common import JsonOption, StoreOption, console, opened, print_json
+from replay.commands.common import IgnoreOption, JsonOption, StoreOption, console, opened, print_json
 from replay.store import DEFAULT_URL
+from replay.volatile import DEFAULT, Volatile
 
 
 def diff(
     one: Annotated[str, typer.Argument(metavar="A", help="Name of a session.")],
     other: Annotated[str, typer.Argument(metavar="B", help="Name of the session to compare with it.")],
     other_store: Annotated[str | None, typer.Option(help="Database of B. Default: that of A.")] = None,
+    ignore: IgnoreOption = None,
     store: StoreOption = DEFAULT_URL,
     as_json: JsonOption = False,
 ) -> None:
@@ -34,7 +36,8 @@ def diff(
         reader = stack.enter_context(opened(store))
         against = reader if other_store is None else stack.enter_context(opened(other_store))
         sessions = reader.session(one), against.session(other)
-        pairs = differing.compare(reader, sessions[0], against, sessions[1])
+        volatile = Volatile((*DEFAULT, *(ignore or ())))
+        pairs = differing.compare(reader, sessions[0], against, sessions[1], volatile)
         if as_json:
             print_json(differing.document(pairs))
         else:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replay import branching, proxying
-from replay.commands.common import SessionArgument, StoreOption, console, err, opened
+from replay.commands.common import IgnoreOption, SessionArgument, StoreOption, console, err, opened
 from replay.commands.serve import EngineOption, HomeOption, ModelOption
 from replay.reader import Reader
 from replay.store import DEFAULT_URL
@@ -26,6 +26,7 @@ def fork(
         list[str] | None,
         typer.Option(metavar="OLD=NEW", help="Replace a text in what the harness says after TURN; repeatable."),
     ] = None,
+    ignore: IgnoreOption = None,
     workspace: Annotated[
         Path | None, typer.Option(exists=True, file_okay=False, help="Run each branch in a copy of this folder.")
     ] = None,
@@ -67,7 +68,7 @@ def fork(
         replaying = proxying.Replaying(
             session=found.name, store=store, port=proxying.free_port(), until=at, engine=engine, model=model, home=home,
             sampling={} if temperature is None else {"temperature": temperature},
-            edits=tuple(_edit(text) for text in edit or ()),
+            edits=tuple(_edit(text) for text in edit or ()), ignore=tuple(ignore or ()),
         )  # fmt: skip
         plan = branching.Plan(
             names=branching.branch_names(reader, found, at, n), command=tuple(command),

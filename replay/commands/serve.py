@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from replay.commands.common import SessionArgument, StoreOption, opened
+from replay.commands.common import IgnoreOption, SessionArgument, StoreOption, opened
 from replay.proxying import Cadence, Replaying, Then
 from replay.store import DEFAULT_URL
 
@@ -28,6 +28,7 @@ def serve(
         Then, typer.Option(help="A request that the session does not have: refused, or sampled by vLLM.")
     ] = "stop",
     cadence: Annotated[Cadence, typer.Option(help="Replies at once, or at the pace they came when recorded.")] = "fast",
+    ignore: IgnoreOption = None,
     engine: EngineOption = "",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The proxy's port.")] = 8080,
     home: HomeOption = "",
@@ -51,6 +52,7 @@ def serve(
         replay serve NAME --model MODEL_DIR                   # terminal 1
         tap run --session again -- mini -t "..."              # terminal 2
         replay diff NAME again
+        replay serve NAME --ignore 'pid [0-9]+'
         replay serve NAME --then live --engine http://127.0.0.1:8000
     """
     with opened(store) as reader:
@@ -61,7 +63,7 @@ def serve(
             raise ValueError("--model: the folder of the tokenizer that the session was recorded with is needed")
         command = Replaying(
             session=found.name, store=store, port=port, then=then, cadence=cadence, engine=engine, model=model,
-            home=home,
+            home=home, ignore=tuple(ignore or ()),
         ).command()  # fmt: skip
     sys.stdout.flush()
     os.execv(command[0], command)

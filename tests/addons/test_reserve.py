@@ -17,7 +17,7 @@ from addons.caller import SESSION_HEADER, TOKEN_HEADER
 from addons.config import GatewayConfig
 from addons.errors import CallError
 from addons.model import ModelFiles
-from addons.reserve import ReserveOptions, parse_edits, parse_sampling
+from addons.reserve import ReserveOptions, parse_edits, parse_ignore, parse_sampling
 from addons.service import Service, ServiceOptions
 from replay.reader import Reader
 from replay.store import Store
@@ -151,6 +151,17 @@ async def test_a_difference_is_named_to_the_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
+async def test_what_no_two_runs_say_alike_can_be_ignored(tmp_path: Path) -> None:
+    async with serving(tmp_path, ignore=("w[0-9ö]*",)) as url:
+        harness = Harness(url, "new")
+        await harness.ask("one")
+        told = (await harness.ask("tw2öx", status=400))["error"]["message"]
+        assert "message 4 (user), content, byte 5: stored 'to', now 'tx'" in told
+        harness.history.pop()
+        await harness.ask("tw123o")
+
+
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -261,6 +272,10 @@ def test_overrides_and_edits_are_read_strictly() -> None:
     for wrong in ("{", "[]", '{"heat": 1}'):
         with pytest.raises(ValueError, match="JSON"):
             parse_sampling(wrong)
+    assert parse_ignore('["a+"]') == ("a+",)
+    for wrong in ("{", "[1]", '["("]'):
+        with pytest.raises(ValueError, match=r"JSON|no regular expression"):
+            parse_ignore(wrong)
     for wrong in ("{", '["ab"]', '[["", "x"]]', '[["a", 1]]'):
         with pytest.raises(ValueError, match="JSON"):
             parse_edits(wrong)
