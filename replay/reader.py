@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, exists, select
+from sqlalchemy import Row, Select, exists, func, select
 from sqlalchemy.orm import InstrumentedAttribute, undefer
 from sqlalchemy.orm import Session as Transaction
 
@@ -145,6 +145,18 @@ class Reader:
         while (parent_id := path[-1].parent_id) is not None:
             path.append(turns[parent_id])
         return path[::-1]
+
+    def branches(self, session: Session) -> dict[int, list[str]]:
+        """Sessions that were answered from this one, by the last of its turns that each was answered from."""
+        own = select(Turn.id).where(Turn.session_id == session.id)
+        last = func.max(Turn.replays)
+        query = select(Session.name, last).join(Turn, Turn.session_id == Session.id).where(Turn.replays.in_(own))
+        found: dict[int, list[str]] = {}
+        with self._engine.connect() as connection:
+            for name, turn_id in connection.execute(query.group_by(Session.id, Session.name).order_by(Session.id)):
+                if turn_id is not None:
+                    found.setdefault(turn_id, []).append(name)
+        return found
 
     def turn_by_reply(self, reply_id: str) -> Turn | None:
         """The turn whose reply carried this id, the newest should there be several; None when there is none."""

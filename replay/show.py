@@ -68,6 +68,7 @@ def session_view(reader: Reader, overview: Overview, turns: Sequence[Turn], opti
     children: dict[int | None, list[Turn]] = {}
     for turn in turns:
         children.setdefault(turn.parent_id, []).append(turn)
+    branches = reader.branches(overview.session)
     tree = Tree(_headline(overview), guide_style="dim")
     # Depth first with a stack of our own: a session of a thousand turns is deeper than Python's. The flag says
     # whether the turn is the first of its path.
@@ -76,6 +77,8 @@ def session_view(reader: Reader, overview: Overview, turns: Sequence[Turn], opti
         branch, turn, first = pending.pop()
         fork = first and turn.parent_id is not None
         node = branch.add(_turn_view(reader, turn, numbers, options, excerpt=True, fork=fork))
+        for name in branches.get(turn.id, ()):
+            node.add(Text.assemble(("goes on in ", "dim"), (visible(name), "cyan")))
         following = children.get(turn.id, [])
         onto = node if first or len(following) > 1 else branch
         pending += [(onto, child, len(following) > 1) for child in reversed(following)]

@@ -60,6 +60,19 @@ def test_a_long_session_goes_straight_down(replay: Any, make: Any) -> None:
     assert shape(output) == ["└── #1", *["    ├── #" + str(n)[0] for n in range(2, 12)], "    └── #1"]
 
 
+def test_branches_are_named_where_they_begin(replay: Any, make: Any, reader: Reader) -> None:
+    turns = make.conversation(make.session("s"), 3)
+    for name, last in (("s.at2.1", 2), ("s.at2.2", 2), ("whole", 3)):
+        branch = make.session(name)
+        for turn in turns[:last]:
+            make.turn(branch, replays=turn)
+    assert reader.branches(reader.session("s")) == {turns[1]: ["s.at2.1", "s.at2.2"], turns[2]: ["whole"]}
+    lines = [line.strip(" │├└─") for line in replay("show", "s", "--no-messages").output.splitlines()[2:]]
+    assert [line.split("  ")[0] for line in lines] == [
+        "#1 main", "#2 main", "goes on in s.at2.1", "goes on in s.at2.2", "#3 main", "goes on in whole",
+    ]  # fmt: skip
+
+
 @pytest.mark.usefixtures("forked")
 def test_messages(replay: Any) -> None:
     output = replay("show", "forked").output
