@@ -117,7 +117,11 @@ class Images:
 
 
 async def find_images(engine: Engine, facts: EngineFacts, prompts: Prompts) -> Images | None:
-    """Try whether the served model takes images, by showing it one; None where it takes none."""
+    """Try whether the served model takes images, by showing it one; None where it takes none.
+
+    Raises:
+        EngineRefused: vLLM broke over it.
+    """
     if prompts.template.image is None:
         return None
     probe = _probe()
@@ -127,6 +131,8 @@ async def find_images(engine: Engine, facts: EngineFacts, prompts: Prompts) -> I
         collapsed = prompts.first(Conversation((words,)))
         expanded, [(offset, length)] = await engine.expanded(facts, Shown(collapsed, [data_url(probe)]))
     except (EngineRefused, TemplateError, ValueError) as error:
+        if isinstance(error, EngineRefused) and error.status == 500:
+            raise
         logger.warning(
             "the chat template of %s shows images, but vLLM takes none as harnesstap sends them (%s): they become "
             "words. A vision model needs vLLM with --enable-scale-out, as `trainer serve` starts it.",

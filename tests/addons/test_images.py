@@ -14,6 +14,7 @@ import pytest
 
 from addons.conversation import Conversation, Media, Message, ToolCall
 from addons.engine import Engine, EngineFacts
+from addons.errors import EngineRefused
 from addons.habits import TemplateError
 from addons.images import Images
 from addons.media import images, lifted, mark
@@ -278,6 +279,23 @@ async def test_a_reply_with_the_images_token_is_rendered_anew(seeing: Rig) -> No
     assert turns[1].drift_reason == "template"
     assert "stands for an image" in (turns[1].drift_detail or "")
     assert seeing.reader.prompt_ids(turns[1]) == expanded(engine, engine.generated[1])
+
+
+async def test_a_vllm_without_the_routes_for_images_gets_words(tmp_path: Path) -> None:
+    async with rigged(vision(tmp_path / "model"), tmp_path) as rig:  # its scripted vLLM has no such routes
+        rig.engine.say("I see nothing.")
+        assert (await ask(rig, user(b"cat"))).status_code == 200
+        (session,) = rig.reader.sessions()
+        (turn,) = rig.reader.turns(session)
+        assert turn.ignored_fields == ["messages[].content[].image_url"]
+        assert (turn.images, turn.untrainable) == (None, None)
+
+
+async def test_a_vllm_that_breaks_over_an_image_is_no_text_model(tmp_path: Path) -> None:
+    model = vision(tmp_path / "model")
+    with pytest.raises(EngineRefused):
+        async with rigged(model, tmp_path, VisionEngine(model, target=-1)):
+            pass
 
 
 async def test_what_is_no_image_is_the_callers_400(seeing: Rig) -> None:
