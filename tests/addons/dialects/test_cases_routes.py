@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.addons.dialects.asking import (
     RESPONSES,
 )
 from tests.addons.dialects.served import Served
+from tests.addons.dialects.speakers import SPEAKERS, Ask
 
 _LONG = "word " * 900
 _LIMITS = [
@@ -82,3 +85,29 @@ def test_case_42_housekeeping_is_answered_here_and_is_no_turn(
     assert (response.status_code, response.json()) == (status, {})
     assert served.turns("housekeeping") == []
     assert len(served.engine.requests) == asked
+
+
+@pytest.mark.parametrize("dialect", SPEAKERS)
+def test_case_35_compressed_bytes_that_do_not_say_so_are_refused(served: Served, dialect: str) -> None:
+    speaker = SPEAKERS[dialect]
+    raw = gzip.compress(json.dumps(speaker.body(Ask(), stream=False)).encode())
+    headers = {"content-type": "application/json", "session-id": f"packed-{dialect}"}
+    response = served.http.post(speaker.path(stream=False), content=raw, headers=headers)
+    assert response.status_code == 400
+    assert "could not parse the JSON body" in response.json()["error"]["message"]
+    assert served.turns(f"packed-{dialect}") == []
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "key", "name"),
+    [
+        ("api.openai.com", "/v1/models/gpt-5.2", "id", "gpt-5.2"),
+        ("api.anthropic.com", "/v1/models/claude-opus-5", "id", "claude-opus-5"),
+        ("generativelanguage.googleapis.com", "/v1beta/models/gemini-3-pro", "name", "models/gemini-3-pro"),
+        ("openrouter.ai", "/api/v1/models/qwen/qwen3-coder", "id", "qwen/qwen3-coder"),
+    ],
+)
+def test_case_40_a_single_model_has_the_name_it_was_asked_for(
+    served: Served, host: str, path: str, key: str, name: str
+) -> None:
+    assert served.get(path, host).json()[key] == name
