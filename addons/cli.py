@@ -7,7 +7,7 @@ import typer
 from addons.commands.certs import certs
 from addons.commands.env import env
 from addons.commands.harness import harness
-from addons.commands.matrix import matrix
+from addons.commands.matrix import MatrixCommand, matrix
 from addons.commands.run import RunCommand, run
 from addons.commands.up import up
 
@@ -31,5 +31,5 @@ app.command()(certs)
 app.command()(env)
 app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}, cls=RunCommand)(run)
 app.command(context_settings={"allow_extra_args": True})(up)
-app.command(context_settings={"allow_extra_args": True})(matrix)
+app.command(cls=MatrixCommand)(matrix)
 app.add_typer(harness, name="harness")

@@ -12,11 +12,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.live import Live
+from typer.core import TyperCommand
 
 from addons.commands.common import HARNESS_ROOT, Root, err, fail, reported
 from certs import harnesses
 
 _WIDTH = 160
+
+
+class MatrixCommand(TyperCommand):
+    """Keeps what follows `--`, which click would take for more names."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Click's own, for the words before."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.obj = tuple(args[end + 1 :])
+        return super().parse_args(ctx, args[:end])
 
 
 def matrix(
@@ -78,7 +89,7 @@ def matrix(
             jobs=jobs,
             engine=engine,
             isolate=isolate,
-            proxy_arguments=tuple(context.args),
+            proxy_arguments=context.obj,
         )
         try:
             rows = asyncio.run(run_matrix(chosen, options, tell))

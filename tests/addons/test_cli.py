@@ -19,9 +19,12 @@ from typer.testing import CliRunner
 
 from addons.cli import app
 from addons.intercept import Intercept
+from addons.matrix.row import Row
+from addons.matrix.run import Options
 from addons.providers import provider_hosts
 from certs import ca, harnesses, keys
 from certs.environment import harness_environment, proxy_url
+from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.store import Store
 
@@ -366,3 +369,17 @@ def test_a_red_row_is_exit_status_1_and_told_in_the_table(home: Path, monkeypatc
     written = Path("table.md").read_text()
     assert written.startswith("0 of 1 harnesses green, ")
     assert "| **red**: pi is a package of npm" in written
+
+
+def test_matrix_gives_mitmdump_what_follows_dashes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[list[str], tuple[str, ...]]] = []
+
+    async def matrix(chosen: list[Harness], options: Options, tell: object) -> list[Row]:
+        tried.append(([one.name for one in chosen], options.proxy_arguments))
+        options.directory.mkdir()
+        return []
+
+    monkeypatch.setattr("addons.matrix.run.matrix", matrix)
+    code, _, err = tap("matrix", "codex", "--directory", "run", "pi", "--", "--set", "tap_websocket=false")
+    assert code == 0, err
+    assert tried == [(["codex", "pi"], ("--set", "tap_websocket=false"))]
