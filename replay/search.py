@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, TextClause, bindparam, literal, select, text
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, TextClause, bindparam, text
 
 from replay import codec
 from replay.schema import Message, TurnMessage
@@ -50,19 +49,16 @@ def words(message: Mapping[str, Any]) -> str:
 def store(connection: Connection, texts: Mapping[str, str]) -> None:
     """Index the messages that are not indexed yet: their words, by digest."""
     dialect = connection.dialect.name
-    one = _insert(dialect, Message).on_conflict_do_nothing(index_elements=[Message.sha256]).returning(Message.id)
     for digest, said in sorted(texts.items()):  # sorted, so that two recorders never wait for each other in a circle
-        number = connection.execute(one, {"sha256": digest}).scalar_one_or_none()
+        number = connection.execute(_NUMBER, {"sha256": bytes.fromhex(digest)}).scalar_one_or_none()
         if number is not None:
             connection.execute(_ADD[dialect], {"id": number, "words": _indexed(dialect, said)})
 
 
 def link(connection: Connection, turn_id: int, digests: Sequence[str]) -> None:
     """Note which messages, all of them stored, a turn brought."""
-    for start in range(0, len(digests), 500):
-        found = select(literal(turn_id), Message.id).where(Message.sha256.in_(digests[start : start + 500]))
-        new = _insert(connection.dialect.name, TurnMessage).from_select(["turn_id", "message_id"], found)
-        connection.execute(new.on_conflict_do_nothing(index_elements=[TurnMessage.turn_id, TurnMessage.message_id]))
+    if digests:
+        connection.execute(_LINK, [{"turn_id": turn_id, "sha256": bytes.fromhex(digest)} for digest in digests])
 
 
 def forget(connection: Connection, number: int, message: Mapping[str, Any]) -> None:
@@ -156,10 +152,12 @@ def _indexed(dialect: str, said: str) -> str:
     return " ".join(f"'{word}':{','.join(map(str, found[:255]))}" for word, found in places.items())
 
 
-def _insert(dialect: str, table: type[Message] | type[TurnMessage]) -> Any:
-    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
-
-
+# Texts, since building them for each turn would cost more than running them.
+_NUMBER = text("INSERT INTO message (sha256) VALUES (:sha256) ON CONFLICT (sha256) DO NOTHING RETURNING id")
+_LINK = text(
+    "INSERT INTO turn_message (turn_id, message_id) SELECT :turn_id, id FROM message WHERE sha256 = :sha256 "
+    "ON CONFLICT (turn_id, message_id) DO NOTHING"
+)
 _ADD = {
     "sqlite": text(f"INSERT INTO {TABLE} (rowid, words) VALUES (:id, :words)"),
     "postgresql": text(f"INSERT INTO {TABLE} (rowid, words) VALUES (:id, CAST(:words AS tsvector))"),
