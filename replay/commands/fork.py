@@ -13,6 +13,7 @@ from replay import branching, proxying
 from replay.commands.common import IgnoreOption, SessionArgument, StoreOption, console, err, opened
 from replay.commands.serve import EngineOption, HomeOption, ModelOption
 from replay.reader import Reader
+from replay.show import counted
 from replay.store import DEFAULT_URL
 
 
@@ -62,7 +63,7 @@ def fork(
             raise ValueError("branches that run at a time need folders of their own: give --workspace")
         found = reader.session(session)
         if at > (count := len(reader.turns(found))):
-            raise ValueError(f"session {session!r} has {count} turns, no turn {at}")
+            raise ValueError(f"session {session!r} has {counted(count, 'turn')}, no turn {at}")
         out.mkdir(parents=True, exist_ok=True)
         folder = out.absolute()
         replaying = proxying.Replaying(
