@@ -24,6 +24,7 @@ from addons.ids import new_id
 from addons.lineage import Trail, trail
 from addons.neutral import message_json, tool_json
 from addons.placement import Placement, Placer, nowhere
+from addons.recalled import recalled
 from addons.replies import ReplyParser
 from addons.reserve import Reserve, ReserveOptions
 from addons.running import Runner, described
@@ -76,6 +77,7 @@ class Calls:
     ) -> None:
         self._config = config
         self._recorder = recorder
+        self._reader = reader
         self.backend = backend
         self.contexts = Contexts(reader)
         self._replies = StoredReplies(reader)
@@ -127,8 +129,23 @@ class Calls:
         earlier = session.joinable(request.key)
         if earlier is not None and (request.caller.retry_count or earlier.left_behind):
             return earlier  # two siblings would be one call counted twice
+        if earlier is None and (turn := await self._recall(request, session, digested)) is not None:
+            return turn
         async with session.placing:  # calls that arrive together must know of one another
             return await self._place_and_open(request, session, digested)
+
+    async def _recall(self, request: Request, session: LiveSession, digested: Trail) -> LiveTurn | None:
+        """The turn of this very call whose reply an earlier process could not deliver any more."""
+        turn_id = None if self.reserve else self._sessions.earlier(session, request.key, request.digest)
+        if turn_id is None or request.key in session.undelivered:
+            return None
+        model = await self.backend.model()
+        turn = await asyncio.to_thread(
+            recalled, self._reader, turn_id, request.route, session, request.call, digested, model
+        )
+        if turn is not None:
+            session.expect_delivery(request.key, turn)
+        return turn
 
     async def _place_and_open(self, request: Request, session: LiveSession, digested: Trail) -> LiveTurn:
         call, placement, stored = request.call, nowhere(digested), None

@@ -6,14 +6,18 @@ Only a call that was answered may be sampled again, for then it is meant so.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
+from addons.model import ModelFiles
 from replay.schema import Turn
+from tests.addons.dialects.cases import LS
 from tests.addons.dialects.speakers import SPEAKERS, Ask, Speaker
-from tests.conftest import Rig
+from tests.conftest import Rig, rigged
 
 each_dialect = pytest.mark.parametrize("speaker", SPEAKERS.values(), ids=list(SPEAKERS))
 streamed_or_not = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -94,6 +98,36 @@ async def test_a_retry_gets_the_reply_that_was_committed_but_never_arrived(
     [turn] = turns(rig)
     assert turn.delivered_at is not None
     assert len(rig.engine.requests) == 1
+
+
+@each_dialect
+@streamed_or_not
+async def test_a_reply_that_was_committed_outlives_the_process(
+    tiny: ModelFiles, tmp_path: Path, speaker: Speaker, stream: bool
+) -> None:
+    """The proxy stops between the commit and the last event; the retry comes to the next one."""
+    said = f"<think>hm</think>one\n{LS}\ntwo"
+    async with rigged(tiny, tmp_path) as rig:
+        rig.engine.say(said)
+        first = await ask(rig, speaker, stream=stream)
+        [turn] = turns(rig)
+        await asyncio.sleep(0.05)
+        _undeliver(rig, turn)
+    async with rigged(tiny, tmp_path) as rig:
+        again = await ask(rig, speaker, stream=stream, **RETRY)
+        assert again == first
+        await asyncio.sleep(0.05)
+        [turn] = turns(rig)
+        assert turn.delivered_at is not None
+        assert rig.engine.requests == []
+        rig.engine.say("anew")
+        assert await ask(rig, speaker, stream=stream) != first
+
+
+def _undeliver(rig: Rig, turn: Turn) -> None:
+    """The record of a reply that was lost on its way."""
+    with rig.store.write() as connection:
+        connection.execute(update(Turn).where(Turn.id == turn.id).values(delivered_at=None))
 
 
 @each_dialect
