@@ -34,6 +34,8 @@ KEEP_SESSIONS = 10_000
 """Sessions kept in memory; an older one costs a few reads when it calls again."""
 KEEP_BODIES = 64
 """Undelivered requests of one session that a retry can be matched to."""
+KEEP_ROOTS = 64
+"""Conversations of one session's agent by which a further one is told to be its."""
 KEEP_SUMMARIES = 4
 """Summaries of one session that a later conversation may have been made from."""
 _LONG = 400
@@ -58,9 +60,9 @@ class LiveSession:
     name: str
     resumed: bool = False
     """It called before this process knew it."""
-    heads: dict[int, str] = field(default_factory=dict)
-    """The instructions and tools, digested, with which conversations of its agent began; by their root."""
-    toolless: list[int] = field(default_factory=list)
+    heads: OrderedDict[int, str] = field(default_factory=OrderedDict)
+    """The instructions and tools, digested, with which the latest conversations of its agent began; by their root."""
+    toolless: set[int] = field(default_factory=set)
     """Those roots that have no tools and were not continued, while no call had tools: side calls, it may be."""
     offers_tools: bool = False
     """Some conversation has tools."""
@@ -81,17 +83,19 @@ class LiveSession:
         """Learn from a call that was placed; gives the roots that now turn out to have been side calls."""
         tools = bool(trail.conversation.tools)
         side_calls: list[int] = []
-        if parent_id in self.toolless:
-            self.toolless.remove(parent_id)  # somebody goes on with it: a conversation
+        if parent_id is not None:
+            self.toolless.discard(parent_id)  # somebody goes on with it: a conversation
         if tools and purpose in ("main", "subagent"):
-            side_calls, self.toolless, self.offers_tools = self.toolless, [], True
+            side_calls, self.toolless, self.offers_tools = sorted(self.toolless), set(), True
             for root in side_calls:
                 del self.heads[root]
         if purpose == "main" and parent_id is None:
             self.agent = caller.harness if not self.heads else self.agent or caller.harness
             self.heads[turn_id] = trail.head
             if not tools and not self.offers_tools and caller.kind is None:
-                self.toolless.append(turn_id)
+                self.toolless.add(turn_id)
+            while len(self.heads) > KEEP_ROOTS:
+                self.toolless.discard(self.heads.popitem(last=False)[0])
         return side_calls
 
     def replied(self, purpose: Purpose, reply: Message) -> None:
@@ -186,12 +190,12 @@ class Sessions:
         mains = [turn for turn in roots if turn.purpose == "main"]
         live = LiveSession(session_id, name, resumed=self._ancestry.has_turns(session_id))
         live.offers_tools = any(turn.tools is not None for turn in roots)
-        live.heads = {turn.id: self._contexts.head_of(turn) for turn in mains[:KEEP_SUMMARIES]}
+        live.heads = OrderedDict((turn.id, self._contexts.head_of(turn)) for turn in reversed(mains[:KEEP_SUMMARIES]))
         if roots:
             for turn in reversed(self._ancestry.summaries(session_id, KEEP_SUMMARIES)):
                 live.replied("compaction", message_from(self._reader.reply(turn) or {"role": "assistant"}))
         if not live.offers_tools:
-            live.toolless = [root for root in live.heads if not self._ancestry.children(root)]
+            live.toolless = {root for root in live.heads if not self._ancestry.children(root)}
         return live
 
 
