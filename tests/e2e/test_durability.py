@@ -61,7 +61,9 @@ async def test_a_seen_reply_survives_kill_9(engine: ScriptedEngine, tmp_path: Pa
         assert reader.prompt_ids(turn) == engine.requests[0]["prompt"]
 
 
-async def test_a_reply_cut_by_the_kill_stays_open_not_complete(engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_a_reply_cut_by_the_kill_is_never_complete_and_aborted_by_the_next_proxy(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
     """The counterpart: without the end nobody may believe that the turn was whole."""
     reached = asyncio.Event()
 
@@ -80,3 +82,8 @@ async def test_a_reply_cut_by_the_kill_stays_open_not_complete(engine: ScriptedE
         reader = Reader(store)
         [turn] = reader.turns(reader.session("mortal"))
         assert turn.status == "open"
+        async with mitmdump(tmp_path, engine.url):
+            [turn] = reader.turns(reader.session("mortal"))
+        assert (turn.status, turn.n_sampled, turn.done_at) == ("aborted", 0, None)
+        assert turn.error is not None
+        assert turn.error["kind"] == "lost"
