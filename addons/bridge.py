@@ -11,7 +11,7 @@ assistant's turn, the first stop token after the sentinel. The assistant's real 
 it does not matter whether they parsed.
 
 Where the template ends that turn with no token at all (DeepSeek R1's after one call), the tail is what follows the
-text that it writes for the stand-in alone, if that begins with a token.
+text that it writes for the stand-in alone, if there is a token on one side of that place.
 
 A turn that was cut off gets the end that the template gives it. One that was cut off inside its reasoning gets the end
 of the reasoning first, as the template writes it: an open `<think>` would put all that follows inside it.
@@ -220,13 +220,14 @@ class Bridge:
     ) -> int:
         """Where a turn ends that the template ends with no token: where it would end, were it the last.
 
-        What follows must begin with a token, or the two sides could merge into other ids. Raises BridgeRefused.
+        A token must be on one side of that place, or the two sides could merge into other ids. Raises BridgeRefused.
         """
         try:
             alone = self._template.render(base, tools, generation=False, variables=variables)
         except TemplateError:
             alone = ""
-        if alone and proof.startswith(alone) and self._encoder.pattern.match(proof, len(alone)):
+        apart = alone.endswith(tuple(self._encoder.structural)) or self._encoder.pattern.match(proof, len(alone))
+        if alone and proof.startswith(alone) and apart:
             return len(alone)
         raise BridgeRefused("the template ends this turn of the assistant's with no special token")
 

@@ -61,6 +61,8 @@ def command(options: ServeOptions, *, cpu: bool) -> list[str]:
     argv += ["--logprobs-mode", "processed_logprobs"]
     argv += ["--override-generation-config", json.dumps(FULL_DISTRIBUTION)]
     argv += ["--enable-scale-out"]  # the routes that take images beside token ids
+    # So that the proxy can hold its chat template against the served one, and the record can say what was cached.
+    argv += ["--enable-tokenizer-info-endpoint", "--enable-prompt-tokens-details"]
     argv += ["--disable-uvicorn-access-log"]
     if options.served_name is not None:
         argv += ["--served-model-name", options.served_name]

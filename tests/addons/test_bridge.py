@@ -132,9 +132,15 @@ def test_refuses_what_cannot_be_proven(model: ModelFiles, tmp_path: Path) -> Non
     assert "no new messages" in refusal(model, [])
 
 
-def test_a_turn_that_the_template_leaves_open(tmp_path: Path) -> None:
-    """DeepSeek R1's writes no end of turn after one call: what was sampled ends it, and the results follow."""
+@pytest.mark.parametrize("between", ["", "\\n"], ids=["nothing", "newline"])
+def test_a_turn_that_the_template_leaves_open(between: str, tmp_path: Path) -> None:
+    """DeepSeek R1's writes no end of turn after one call: what was sampled ends it, and the results follow.
+
+    Behind earlier results a line break comes first.
+    """
     leaves_open = CHATML.replace(
+        "{{- '<|im_start|>user\\n<tool_", f"{{{{- '{between}<|im_start|>user\\n<tool_"
+    ).replace(
         "{{- '<|im_end|>\\n' }}\n{%- endif %}\n{%- endfor %}",
         "{%- if not m.tool_calls %}{{- '<|im_end|>\\n' }}{%- endif %}\n{%- endif %}\n{%- endfor %}",
     )
@@ -145,7 +151,8 @@ def test_a_turn_that_the_template_leaves_open(tmp_path: Path) -> None:
     for reply in ([], sampled(model, "<|im_end|>")):
         extension = Prompts(model).extend(Conversation((USER, assistant, *new)), [1], reply, assistant, new)
         assert not extension.added_close
-        assert text(model, extension.suffix).startswith("<|im_start|>user\n<tool_response>\na")
+        begins = between.replace("\\n", "\n") + "<|im_start|>user\n<tool_response>\na"
+        assert text(model, extension.suffix).startswith(begins)
 
 
 def test_a_turn_cut_off_in_its_reasoning_ends_that_first(model: ModelFiles, prompts: Prompts) -> None:

@@ -6,21 +6,30 @@ would show.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from addons.caller import HOST_HEADER, SESSION_HEADER, TOKEN_HEADER
+from addons.config import GatewayConfig
 from addons.conversation import Conversation, Message
 from addons.habits import TemplateError
 from addons.model import ModelFiles
 from addons.prompts import Prompts
+from addons.service import Service, ServiceOptions
+from replay.reader import Reader
+from replay.store import Store
 from tests.addons.kit import BASH
 from tests.addons.real_models import real_model, templates_of, tokenizer_names
-from tests.addons.talks import Step, Talk, sessions
+from tests.addons.talks import Step, Talk, content, sessions
+from tests.scripted_engine import Script, ScriptedEngine
 
 
 @pytest.mark.parametrize("name", tokenizer_names())
@@ -112,3 +121,115 @@ class Session:
         before = conversation.messages[: len(conversation.messages) - len(new)]
         plain = replace(conversation, messages=(*before, *new))
         return self.prompts.extend(plain, prompt, sampled, step.reply, new).suffix
+
+
+# The same through the whole gateway: what the harness gets back is what it sends again, and sometimes it edits that.
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The harness says something, the model replies. `edited`: a message of its history that it edits before that."""
+
+    ask: str
+    says: str
+    ended: bool
+    edited: int | None
+
+
+exchanges = st.lists(
+    st.builds(Exchange, content, content, st.booleans(), st.none() | st.integers(0, 5)), min_size=1, max_size=4
+)
+
+
+@pytest.mark.parametrize("name", tokenizer_names())
+def test_through_the_gateway(name: str, tmp_path: Path) -> None:
+    for template, source in list(templates_of(name).items())[-1:]:
+        model = real_model(tmp_path / template, name, source)
+        play_through_gateway(model, tmp_path)
+
+
+def play_through_gateway(model: ModelFiles, folder: Path) -> None:
+    with asyncio.Runner() as runner:
+        gateway = Gateway(model, folder)
+        runner.run(gateway.start())
+
+        @settings(max_examples=8, deadline=None)
+        @given(script=exchanges)
+        def check(script: list[Exchange]) -> None:
+            runner.run(gateway.play(script))
+
+        try:
+            check()
+        finally:
+            runner.run(gateway.stop())
+
+
+class Gateway:
+    """A gateway over a scripted vLLM, and a harness that speaks Messages to it; each script is a session."""
+
+    def __init__(self, model: ModelFiles, folder: Path) -> None:
+        self.model = model
+        self._engine = ScriptedEngine(model)
+        self._running = self._engine.run()
+        self._url = f"sqlite:///{folder / 'record.db'}"
+        self._number = 0
+
+    async def start(self) -> None:
+        await anext(self._running)
+        # Whatever these templates show of tools: all that is said here is text.
+        config = GatewayConfig(token="token")
+        options = ServiceOptions(engine=self._engine.url, store=self._url, parser="text", config=config)
+        self._service = Service(options)
+        self._port = await self._service.start()
+        self._store = Store.open(self._url)
+        self._http = aiohttp.ClientSession()
+
+    async def stop(self) -> None:
+        await self._http.close()
+        self._store.close()
+        await self._service.stop()
+        await anext(self._running, None)
+
+    async def play(self, script: list[Exchange]) -> None:
+        self._number += 1
+        name = f"run-{self._number}"
+        messages: list[dict[str, Any]] = []
+        scripted: list[list[int]] = []
+        roots = 0
+        for exchange in script:
+            if edits := exchange.edited is not None and messages:
+                at = (exchange.edited or 0) % len(messages)
+                messages[at] = {"role": messages[at]["role"], "content": f"edited before turn {len(scripted)}"}
+            roots += bool(edits) or not scripted
+            messages.append({"role": "user", "content": f"asked: {exchange.ask}"})
+            scripted.append(self.script(exchange))
+            messages.append({"role": "assistant", "content": await self.ask(name, messages)})
+        reader = Reader(self._store)
+        turns = reader.turns(reader.session(name))
+        assert [reader.sampled(turn)[0] for turn in turns] == scripted
+        prompts = {turn.id: reader.prompt_ids(turn) for turn in turns}
+        kept = {turn.id: prompts[turn.id] + reader.sampled(turn)[0] for turn in turns}
+        for turn in turns:
+            if turn.parent_id is not None:
+                assert prompts[turn.id][: len(kept[turn.parent_id])] == kept[turn.parent_id]
+        assert turns[0].drift_reason == "first"
+        assert sum(turn.parent_id is None for turn in turns) == roots
+        assert "template" not in {turn.drift_reason for turn in turns}
+
+    def script(self, exchange: Exchange) -> list[int]:
+        """Queue a reply in the least usual spelling; its ids."""
+        text = f"said: {exchange.says}"
+        ids = [n for character in text for n in self.model.tokenizer.encode(character, add_special_tokens=False)]
+        ids += [min(self.model.stop_ids)] * exchange.ended
+        script = Script([[number] for number in ids], finish="stop" if exchange.ended else "length")
+        self._engine.scripts.append(script)
+        return ids
+
+    async def ask(self, name: str, messages: list[dict[str, Any]]) -> Any:
+        body = {"model": "m", "max_tokens": 1000, "messages": messages}
+        headers = {TOKEN_HEADER: "token", SESSION_HEADER: name, HOST_HEADER: "api.anthropic.com"}
+        url = f"http://127.0.0.1:{self._port}/v1/messages"
+        async with self._http.post(url, json=body, headers=headers) as response:
+            reply = await response.json()
+            assert response.status == 200, reply
+            return reply["content"]
