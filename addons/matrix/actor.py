@@ -47,7 +47,8 @@ def act(prompt: Prompt) -> str:
     tools = [tool["function"] for tool in prompt.tools]
     if path is None:
         return _FINISHED
-    if not any(role == "assistant" and path in content for role, content in prompt.messages):
+    calls = [text for role, text in prompt.messages if role == "assistant" and "<tool_call>" in text]
+    if not any(path in text for text in calls):
         try:
             return _call(*_writing(tools, path))
         except NoTool as error:
@@ -62,7 +63,7 @@ def act(prompt: Prompt) -> str:
 
 def _path(messages: Sequence[tuple[str, str]]) -> str | None:
     """The file that the task names; the last one, should an old task be quoted."""
-    found = [match for role, content in messages if role != "assistant" for match in _PATH.findall(content)]
+    found = [match for _, content in messages for match in _PATH.findall(content)]
     return found[-1] if found else None
 
 

@@ -41,11 +41,15 @@ Script = Callable[[Prompt], str]
 
 
 class ScriptedEngine:
-    """Answers completions of `model` (by :func:`addons.matrix.model.write_model`) with what `script` says."""
+    """Answers completions of `model` (by :func:`addons.matrix.model.write_model`) with what `script` says.
 
-    def __init__(self, model: ModelFiles, script: Script) -> None:
+    `window` is the longest prompt and completion, in tokens, that it claims to take.
+    """
+
+    def __init__(self, model: ModelFiles, script: Script, window: int = WINDOW) -> None:
         self._model = model
         self._script = script
+        self._window = window
         self._start = model.tokenizer.convert_tokens_to_ids(START)
 
     @asynccontextmanager
@@ -78,7 +82,7 @@ class ScriptedEngine:
         return Prompt(tools, [one for one in messages[:-1] if one[0] != "tools"], constraint)
 
     async def _models(self, _: web.Request) -> web.Response:
-        card = {"id": "scripted", "root": str(self._model.path), "parent": None, "max_model_len": WINDOW}
+        card = {"id": "scripted", "root": str(self._model.path), "parent": None, "max_model_len": self._window}
         return web.json_response({"object": "list", "data": [card]})
 
     async def _weights(self, _: web.Request) -> web.Response:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from addons.matrix.actor import act
-from addons.matrix.engine import Script, ScriptedEngine
+from addons.matrix.engine import WINDOW, Script, ScriptedEngine
 from addons.matrix.model import write_model
 from addons.matrix.network import available
 from addons.matrix.row import Row, row_of, wire_of
@@ -39,7 +39,7 @@ class MatrixError(RuntimeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`engine` is a vLLM's address, None for one that says what `script` says; `directory` must not exist; `timeout` is
-    in seconds; `proxy_arguments` go to mitmdump.
+    in seconds; `window` is the scripted engine's, in tokens; `proxy_arguments` go to mitmdump.
     """
 
     directory: Path
@@ -49,6 +49,7 @@ class Options:
     engine: str | None = None
     isolate: bool = True
     script: Script = act
+    window: int = WINDOW
     proxy_arguments: tuple[str, ...] = ()
 
 
@@ -63,7 +64,7 @@ async def matrix(chosen: Sequence[Harness], options: Options, tell: Tell) -> lis
     async with AsyncExitStack() as stack:
         engine = options.engine
         if engine is None:
-            engine = await stack.enter_async_context(_scripted(directory / "model", options.script))
+            engine = await stack.enter_async_context(_scripted(directory / "model", options))
         home, store_url = directory / "tap", f"sqlite:///{directory / 'harnesstap.db'}"
         flows = directory / "flows.jsonl"
         authority = ca.ensure(home, provider_hosts())
@@ -99,9 +100,9 @@ async def matrix(chosen: Sequence[Harness], options: Options, tell: Tell) -> lis
 
 
 @asynccontextmanager
-async def _scripted(folder: Path, script: Script) -> AsyncIterator[str]:
+async def _scripted(folder: Path, options: Options) -> AsyncIterator[str]:
     model = await asyncio.to_thread(ModelFiles.load, str(write_model(folder)))
-    async with ScriptedEngine(model, script).serving() as url:
+    async with ScriptedEngine(model, options.script, options.window).serving() as url:
         yield url
 
 

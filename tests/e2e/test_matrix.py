@@ -140,3 +140,54 @@ def test_a_resumed_conversation_goes_on_in_its_sequence(resumed: tuple[Path, dic
         main = [turn for turn in reader.turns(reader.session(f"matrix-{name}")) if turn.purpose == "main"]
         assert "Say it again." in json.dumps(reader.new_messages(main[-1]))
         assert len(reader.path(main[-1])) == len(main) == 3
+
+
+PARTS = ("one", "two")
+
+
+def with_subagents(prompt: Prompt) -> str:
+    """Sends out two subagents at once before it does the task."""
+    said, text = act(prompt), "\n".join(content for _, content in prompt.messages)
+    if "written.txt" not in text and "Count the files" in text and prompt.tools:
+        return "Seven files."
+    if "written.txt" not in said or "Count the files" in text or not prompt.tools:
+        return said
+    sent = {"description": "Count files", "subagent_type": "general"}
+    calls = ({"name": "task", "arguments": {**sent, "prompt": f"Count the files of part {part}."}} for part in PARTS)
+    return "\n".join(f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
+
+
+@pytest.mark.slow
+def test_opencodes_subagents_are_sequences_of_their_own(tmp_path: Path) -> None:
+    """Each has a session id of its own there, and is the same session to us."""
+    row = tried([harnesses.get("opencode")], tmp_path / "run", script=with_subagents)["opencode"]
+    assert row.faults == ()
+    assert row.purposes == {"title": 1, "main": 3, "subagent": 2}
+    assert (row.main_sequences, row.sequences) == (1, 4)
+
+
+def until_too_long(prompt: Prompt) -> str:
+    """Fills the context by long outputs; asked for a summary it gives the task, and then does it."""
+    text = "\n".join(content for _, content in prompt.messages)
+    if "summarization agent" in text[:200] or "Respond with TEXT ONLY" in prompt.messages[-1][1][:200]:
+        task = re.search(r"Write the single word.*", text)
+        assert task is not None
+        return f"<summary>\n## Goal\n{task.group()}\n</summary>"
+    said, count = act(prompt), len(prompt.messages)
+    if "written.txt" not in said or "## Goal" in text:
+        return said
+    return re.sub(r"echo harnesstap > \S+?(?=[\\\"'])", f"seq {count}1000 {count}4500", said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "window"), [("opencode", 70_000), ("claude-code", 120_000)])
+def test_our_context_length_error_makes_a_harness_compact(tmp_path: Path, name: str, window: int) -> None:
+    """It is told in the provider's words, or the harness would give up."""
+    row = tried([harnesses.get(name)], tmp_path / "run", script=until_too_long, window=window)[name]
+    assert row.run is not None
+    assert row.run.done
+    assert row.purposes["compaction"] == 1
+    refused, failed, *rest = row.faults
+    assert refused == "POST api.anthropic.com/v1/messages: 400"
+    assert f"maximum context length is {window} tokens" in failed
+    assert all("continues none before it" in fault or "exit status 1" in fault for fault in rest)  # opencode's
