@@ -27,6 +27,7 @@ from certs.environment import harness_environment, proxy_url
 from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.store import Store
+from tests.conftest import TINY
 
 TAP = [sys.executable, "-c", "from addons.cli import app; app()"]
 
@@ -229,8 +230,8 @@ def test_up_becomes_mitmdump_with_our_options(home: Path, monkeypatch: pytest.Mo
     executed: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, argv: executed.append(argv))
     code, _, err = tap(
-        "up", "--listen", "0.0.0.0", "--port", "9090", "--engine", "http://gpu-7:8000", "--model", "m", "--parser", "p",
-        "--store", "sqlite:///rl.db", "--keys", "required", "--egress", "tunnel",
+        "up", "--listen", "0.0.0.0", "--port", "9090", "--engine", "http://gpu-7:8000",
+        "--model", str(TINY), "--parser", "hermes", "--store", "sqlite:///rl.db", "--keys", "required", "--egress", "tunnel",
         "--provider", "llm.example.com=chat", "--provider", "x.example.com/v1=chat+responses", "--", "--verbose",
     )  # fmt: skip
     assert code == 0, err
@@ -247,11 +248,11 @@ def test_up_becomes_mitmdump_with_our_options(home: Path, monkeypatch: pytest.Mo
         "connection_strategy": "lazy",
         "tap_home": str(home),
         "tap_engine": "http://gpu-7:8000",
-        "tap_model": "m",
+        "tap_model": str(TINY),
         "tap_store": "sqlite:///rl.db",
         "tap_keys": "required",
         "tap_providers": "llm.example.com=chat,x.example.com/v1=chat+responses",
-        "tap_parser": "p",
+        "tap_parser": "hermes",
         "tap_egress": "tunnel",
         "tap_sampling": "asked",
         "tap_reasoning": "keep",
