@@ -231,8 +231,9 @@ def test_up_becomes_mitmdump_with_our_options(home: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "execv", lambda path, argv: executed.append(argv))
     code, _, err = tap(
         "up", "--listen", "0.0.0.0", "--port", "9090", "--engine", "http://gpu-7:8000",
-        "--model", str(TINY), "--parser", "hermes", "--store", "sqlite:///rl.db", "--keys", "required", "--egress", "tunnel",
-        "--provider", "llm.example.com=chat", "--provider", "x.example.com/v1=chat+responses", "--", "--verbose",
+        "--model", str(TINY), "--parser", "hermes", "--store", "sqlite:///rl.db", "--keys", "required",
+        "--egress", "tunnel", "--provider", "llm.example.com=chat",
+        "--provider", "x.example.com/v1=chat+responses", "--", "--verbose",
     )  # fmt: skip
     assert code == 0, err
     [[python, _, start, *arguments]] = executed
