@@ -13,7 +13,7 @@ COVERED = {
     11: "test_case_11", 12: "test_case_12", 13: "test_case_13", 15: "test_case_15", 16: "test_case_16",
     18: "test_case_18", 19: "test_case_19", 20: "test_case_20", 22: "test_case_22", 23: "test_case_23",
     24: "case-24", 25: "case-25", 27: "test_case_27", 29: "class Responses", 31: "case-31", 33: "test_case_33",
-    34: "test_case_34", 35: "test_compressed_bodies", 36: "test_responses_over_a_websocket",
+    34: "test_case_34", 35: "test_compressed_bodies", 36: "test_websocket.py",
     38: "test_a_client_that_leaves_stops_the_sampling", 40: "test_case_40", 42: "test_case_42",
     43: "test_loopback_only", 45: "test_no_provider_is_ever_contacted_nor_even_looked_up",
 }  # fmt: skip
