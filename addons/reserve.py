@@ -21,7 +21,7 @@ from typing import Any, Literal, cast
 
 from addons.contexts import Contexts
 from addons.conversation import Call, Conversation, Media, Message, Sampling
-from addons.errors import BadRequest, EngineMismatch, NotFound
+from addons.errors import EngineMismatch, NotFound
 from addons.images import Placed
 from addons.lineage import Trail, trail
 from addons.model import ModelFiles
@@ -42,6 +42,10 @@ logger = logging.getLogger(__name__)
 
 Then = Literal["stop", "live"]
 _NOTHING = Message("assistant")
+
+
+class Unanswered(NotFound):
+    """No stored turn answers a call. As a 404, since that is what no harness sends again: some do a 400."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +121,7 @@ class Reserve:
         """The stored turn that answers a call; None where the call is to be sampled.
 
         Raises:
-            BadRequest: no stored turn answers it, and it may not go to vLLM.
+            Unanswered: no stored turn answers it, and it may not go to vLLM.
         """
         served = self._served.get(session.name)
         if served is None:
@@ -138,7 +142,7 @@ class Reserve:
             return None
         told = f"this request is not in session {self._options.session!r}: {why}"
         if self._options.then == "stop":
-            raise BadRequest(told, code="not_in_replayed_session")
+            raise Unanswered(told, code="not_in_replayed_session")
         logger.warning("%s: %s; it goes to vLLM", session.name, told)
         return None
 
@@ -190,10 +194,10 @@ class Reserve:
         return message if content == message.content else replace(message, content=content, media=())
 
     async def _begin(self, session: LiveSession) -> Counter[int]:
-        """Let the run's row name what it replays. Raises BadRequest where that is the session itself."""
+        """Let the run's row name what it replays. Raises Unanswered where that is the session itself."""
         options = self._options
         if session.name == options.session:
-            raise BadRequest(
+            raise Unanswered(
                 f"a replay of {options.session!r} is recorded as a session of its own: "
                 "give the run another name (`tap run --session NAME -- COMMAND`)"
             )

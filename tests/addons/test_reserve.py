@@ -139,7 +139,7 @@ async def test_a_difference_is_named_to_the_byte(tmp_path: Path) -> None:
     async with serving(tmp_path) as url:
         harness = Harness(url, "new")
         await harness.ask("one")
-        error = await harness.ask("twö", status=400)
+        error = await harness.ask("twö", status=404)
         told = error["error"]["message"]
         assert "not in session 'old': message 4 (user), content, byte 2: stored 'two', now 'twö'" in told
         assert "(nearest is turn 2)" in told
@@ -155,7 +155,7 @@ async def test_what_no_two_runs_say_alike_can_be_ignored(tmp_path: Path) -> None
     async with serving(tmp_path, ignore=("w[0-9ö]*",)) as url:
         harness = Harness(url, "new")
         await harness.ask("one")
-        told = (await harness.ask("tw2öx", status=400))["error"]["message"]
+        told = (await harness.ask("tw2öx", status=404))["error"]["message"]
         assert "message 4 (user), content, byte 5: stored 'to', now 'tx'" in told
         harness.history.pop()
         await harness.ask("tw123o")
@@ -171,7 +171,7 @@ async def test_what_no_two_runs_say_alike_can_be_ignored(tmp_path: Path) -> None
 )
 async def test_differences_beside_the_messages(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     async with serving(tmp_path) as url:
-        error = await Harness(url, "new").ask("one", status=400, **change)
+        error = await Harness(url, "new").ask("one", status=404, **change)
         assert says in error["error"]["message"]
 
 
@@ -179,7 +179,7 @@ async def test_differences_beside_the_messages(tmp_path: Path, change: dict[str,
 async def test_other_instructions_are_named_by_their_line(tmp_path: Path) -> None:
     other = {"role": "system", "content": SYSTEM["content"].replace("Be brief", "Be long")}
     async with serving(tmp_path) as url:
-        told = (await Harness(url, "new", system=other).ask("one", status=400))["error"]["message"]
+        told = (await Harness(url, "new", system=other).ask("one", status=404))["error"]["message"]
     place = SYSTEM["content"].index("brief") + 1
     assert f"message 1 (system), content, byte {place - 1}" in told
 
@@ -188,7 +188,7 @@ async def test_other_instructions_are_named_by_their_line(tmp_path: Path) -> Non
 async def test_a_call_that_was_made_once_is_answered_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as url:
         await Harness(url, "new").ask("one")
-        error = await Harness(url, "new").ask("one", status=400)
+        error = await Harness(url, "new").ask("one", status=404)
         assert "the session sent it once, and not again" in error["error"]["message"]
         await Harness(url, "another").ask("one")
 
@@ -196,7 +196,7 @@ async def test_a_call_that_was_made_once_is_answered_once(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("recorded")
 async def test_a_run_may_not_go_into_the_session_it_replays(tmp_path: Path) -> None:
     async with serving(tmp_path) as url:
-        error = await Harness(url, "old").ask("one", status=400)
+        error = await Harness(url, "old").ask("one", status=404)
         assert "give the run another name" in error["error"]["message"]
 
 
@@ -218,7 +218,7 @@ async def test_a_fork_is_stored_up_to_a_turn_and_live_from_there(recorded: Scrip
     edits = (("two", "2"), ("three", "drei"))
     async with serving(tmp_path, recorded.url, until=2, sampling={"temperature": 0.5}, edits=edits) as url:
         harness = Harness(url, "branch")
-        await harness.ask("ONE", status=400)  # before the fork the stored session is kept to
+        await harness.ask("ONE", status=404)  # before the fork the stored session is kept to
         harness.history = [SYSTEM]
         for words in ("one", "two", "three"):
             reply = await harness.ask(words)
