@@ -6,11 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from addons.calls import Calls, Request
+from addons.calls import Calls
 from addons.conversation import Message, Reply, Usage
 from addons.decode import Vocabulary
 from addons.dialects.base import Emitter, Logprobs
 from addons.errors import CallError
+from addons.request import Request
 from addons.turn import Listener, LiveTurn
 
 
@@ -60,7 +61,8 @@ class Answer:
             async with aclosing(said(turn, listener, emitter)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-        self._calls.delivered(turn)
+        if turn.error is None:
+            self._calls.delivered(turn)
 
     async def _whole(self, turn: LiveTurn, listener: Listener, emitter: Emitter) -> AsyncGenerator[bytes]:
         while not turn.over:

@@ -26,15 +26,16 @@ def read_json(raw: bytes) -> tuple[Any, Any]:
         raise BadRequest(f"We could not parse the JSON body of your request: {error}", code="invalid_json") from error
     if not _SURROGATE.search(raw):
         return sent, sent
-    mended = _mend(sent)
-    return sent, sent if mended == sent else mended
+    readable = mended(sent)
+    return sent, sent if readable == sent else readable
 
 
-def _mend(value: Any) -> Any:
+def mended(value: Any) -> Any:
+    """A JSON value with U+FFFD in place of lone surrogates."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_mend(item) for item in value]
+        return [mended(item) for item in value]
     if isinstance(value, dict):
-        return {_mend(key): _mend(item) for key, item in value.items()}
+        return {mended(key): mended(item) for key, item in value.items()}
     return value

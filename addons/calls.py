@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from addons import media
@@ -22,10 +21,11 @@ from addons.dialects.base import Dialect, Target
 from addons.errors import CallError, EngineUnavailable, NotFound
 from addons.ids import new_id
 from addons.lineage import Trail, trail
-from addons.neutral import message_json, tool_json
+from addons.new_turn import new_turn
 from addons.placement import Placement, Placer, nowhere
 from addons.recalled import recalled
 from addons.replies import ReplyParser
+from addons.request import Request
 from addons.reserve import Reserve, ReserveOptions
 from addons.running import Runner, described
 from addons.sampling import Plan, plan
@@ -33,35 +33,10 @@ from addons.sessions import Attempt, LiveSession, Sessions
 from addons.stored import StoredReplies
 from addons.turn import LiveTurn
 from replay.reader import Reader
-from replay.records import NewTurn, TurnEnd
+from replay.records import TurnEnd
 from replay.writer import Recorder
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Request:
-    """One model call as it arrived: `body` is the parsed JSON, `raw` the bytes it came as."""
-
-    dialect: Dialect
-    route: str
-    caller: Caller
-    body: dict[str, Any]
-    raw: bytes
-    call: Call
-    received_at: float
-    reply_id: str
-    """The id the reply will carry on the wire."""
-
-    @cached_property
-    def digest(self) -> str:
-        """sha256 of the raw body, hex; once a call, since a body may be megabytes."""
-        return hashlib.sha256(self.raw).hexdigest()
-
-    @property
-    def key(self) -> str:
-        """What a retry of this call has in common with it: the body, and the URL where the rest of the call is."""
-        return f"{self.dialect.name} {self.route} {self.call.stream} {self.digest}"
 
 
 class Calls:
@@ -103,6 +78,13 @@ class Calls:
     def remember(self, request: Request) -> None:
         """Let a later call continue one that asked for no sampling, and so is no turn."""
         self._replies.remember(request.dialect, request.reply_id, request.body, request.caller.session)
+
+    def stored(self, dialect: Dialect, reply_id: str, caller: Caller) -> bytes:
+        """An earlier reply. Raises NotFound, in the provider's words, where the caller has none with this id."""
+        found = self._replies.whole(dialect, reply_id, caller.session)
+        if found is None:
+            raise NotFound(f"Response with id '{reply_id}' not found.")
+        return found
 
     async def begin(self, request: Request) -> LiveTurn:
         """Everything before vLLM is asked; the turn is committed as `open` when this returns.
@@ -232,39 +214,8 @@ class Calls:
         params: dict[str, Any], version: str | None, overridden: tuple[str, ...] = (),
         replays: int | None = None,
     ) -> int:  # fmt: skip
-        start = len(placement.prompt) - len(placement.suffix)
-        placed = [image for image in placement.placed if image.offset >= start]
-        ignored = media.ignored_fields(request.call, sees=model is not None and model.images is not None)
-        new = NewTurn(
-            session_id=session.id,
-            parent_id=None if placement.parent is None else placement.parent.turn_id,
-            purpose=placement.purpose,
-            dialect=request.dialect.name,
-            route=request.route,
-            model=request.call.model,
-            prompt_suffix=placement.suffix,
-            prompt_length=len(placement.prompt),
-            sampling_asked=request.call.sampling.asked(),
-            sampling_sent=params,
-            images=tuple(image.json() for image in placed),
-            files=media.files(placement.new, {image.sha256 for image in placed}),
-            ignored_fields=tuple(sorted({*ignored, *overridden})),
-            drift_reason=placement.drift,
-            drift_detail=placement.detail,
-            rendering=placement.rendering,
-            thread=request.caller.thread,
-            template_hash=None if model is None else model.files.template_hash,
-            weight_version=version,
-            received_at=request.received_at,
-            retry_of=self._sessions.earlier(session, request.key, request.digest),
-            body_digest=request.digest,
-            request=request.body,
-            messages=tuple(message_json(m) for m in placement.new),
-            tools=tuple(tool_json(t) for t in request.call.conversation.tools),
-            opening=placement.trail.opening if placement.parent is None else None,
-            reply_id=request.reply_id,
-            replays=replays,
-        )
+        retry_of = self._sessions.earlier(session, request.key, request.digest)
+        new = new_turn(request, session.id, placement, model, params, version, overridden, retry_of, replays)
         return await asyncio.wrap_future(self._recorder.open_turn(new))
 
     async def _store_failed(

@@ -100,6 +100,9 @@ class Gateway:
                 return await self._socket(request, route, caller)
             case "model" | "compact":
                 return await self._model_call(request, route, caller)
+            case "stored":
+                assert route.reply is not None, route
+                return _json(200, orjson.Fragment(self._calls.stored(_dialect(route), route.reply, caller)))
             case "models":
                 return _json(200, listing(route, (await self._calls.backend.model()).facts))
             case "count":

@@ -70,7 +70,6 @@ OPERATIONS: dict[Style, tuple[Operation, ...]] = {
         Operation("POST", "/responses/input_tokens", "count", "responses"),
         Operation("POST", "/responses/compact", "compact", "responses", stream=False),
         Operation("GET", "/responses/{reply}", "stored", "responses"),
-        Operation("GET", "/responses/{reply}/input_items", "stored", "responses"),
         *_listing("responses"),
     ),
     "messages": (

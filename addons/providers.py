@@ -31,7 +31,7 @@ class Route:
 
     - `model`: a call of the model in `dialect`; `model` and `stream` are set where the path tells them.
     - `compact`: the same, for a summary that will stand for the conversation.
-    - `stored`: the earlier reply with the id `reply`, or what it was an answer to.
+    - `stored`: the earlier reply with the id `reply`.
     - `models`: the list of models, or of the one that `model` names, in `dialect`'s shape.
     - `count`: how many tokens a request of `dialect` has.
     - `housekeeping`: anything else a harness does at home (telemetry, updates, flags): answer with `inert`.

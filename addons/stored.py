@@ -8,11 +8,12 @@ kept in a bounded cache. Only what sampled nothing (Responses' `generate: false`
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
-from addons.conversation import Reply, Usage
-from addons.dialects.base import Dialect
+from addons.body import mended
+from addons.conversation import Finish, Reply, Usage
+from addons.dialects.base import Dialect, Target
 from addons.dialects.continuing import LookUp, State, nothing_stored
 from addons.neutral import message_from
 from replay.reader import Reader
@@ -46,9 +47,22 @@ class StoredReplies:
     def remember(self, dialect: Dialect, reply_id: str, body: dict[str, Any], session: str | None) -> None:
         """Keep a reply that sampled nothing, and so is in no record."""
         assert dialect.continuing is not None, dialect.name
-        previous = dialect.continuing.previous(body)
-        before = None if previous is None else self._find(dialect, previous, session)
-        self._keep(reply_id, _Stored(session, dialect.continuing.after(before, body, reply_id, None)))
+        state = dialect.continuing.after(self.look_up(dialect, session), body, reply_id, None)
+        self._keep(reply_id, _Stored(session, state))
+
+    def whole(self, dialect: Dialect, reply_id: str, session: str | None) -> bytes | None:
+        """A reply once more, as a call that does not stream has it.
+
+        None where the caller has no such reply, or did not want it kept (`store`).
+        """
+        if self._find(dialect, reply_id, session) is None or (turn := self._turn(dialect, reply_id)) is None:
+            return None
+        body = mended(self._reader.request(turn))
+        call = dialect.read(body, Target(socket="type" in body), self.look_up(dialect, session))
+        if not call.options.get("store"):
+            return None
+        emitter = dialect.emitter(replace(call, stream=False), reply_id, int(turn.received_at))
+        return emitter.whole(self._reply(turn))
 
     def clear(self) -> None:
         """Forget everything; the record still knows all that was sampled."""
@@ -60,16 +74,14 @@ class StoredReplies:
         missing: list[tuple[str, dict[str, Any], Turn]] = []
         wanted: str | None = reply_id
         while wanted is not None and wanted not in self._kept:
-            turn = self._reader.turn_by_reply(wanted)
-            if turn is None or turn.status != "complete" or turn.dialect != dialect.name:
+            if (turn := self._turn(dialect, wanted)) is None:
                 return None
-            body = self._reader.request(turn)
+            body = mended(self._reader.request(turn))
             missing.append((wanted, body, turn))
             wanted = continuing.previous(body)
         for found, body, turn in reversed(missing):
-            previous = continuing.previous(body)
-            before = None if previous is None else self._kept[previous].state
-            state = continuing.after(before, body, found, self._reply(turn))
+            # Whose they are was asked when the call came.
+            state = continuing.after(self.look_up(dialect, None), body, found, self._reply(turn))
             self._keep(found, _Stored(self._reader.session_name(turn.session_id), state))
         kept = self._kept[reply_id]
         if session is not None and kept.session not in (None, session):
@@ -77,9 +89,15 @@ class StoredReplies:
         self._kept.move_to_end(reply_id)
         return kept.state
 
+    def _turn(self, dialect: Dialect, reply_id: str) -> Turn | None:
+        turn = self._reader.turn_by_reply(reply_id)
+        return turn if turn is not None and (turn.status, turn.dialect) == ("complete", dialect.name) else None
+
     def _reply(self, turn: Turn) -> Reply:
         message = message_from(self._reader.reply(turn) or {"role": "assistant"})
-        return Reply(message, "stop", Usage(turn.prompt_length, turn.n_sampled))
+        used, finish = turn.usage or {}, cast(Finish, turn.finish)
+        usage = Usage(turn.prompt_length, turn.n_sampled, used.get("cached", 0), used.get("reasoning", 0))
+        return Reply(message, finish, usage, turn.stop_sequence)
 
     def _keep(self, reply_id: str, stored: _Stored) -> None:
         self._kept[reply_id] = stored

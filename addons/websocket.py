@@ -20,6 +20,8 @@ from addons.errors import CallError, Fault, TooManyRequests
 
 logger = logging.getLogger(__name__)
 
+_CLOSING = 2.0
+"""Seconds that the other side has to answer a close."""
 WAITING = 16
 """Calls of one connection that may wait for their turn."""
 
@@ -34,7 +36,7 @@ class Socket:
 
     def __init__(self, read: Callable[[bytes], Answer], message_limit: int) -> None:
         self._read = read
-        self._connection = web.WebSocketResponse(max_msg_size=message_limit)
+        self._connection = web.WebSocketResponse(max_msg_size=message_limit, timeout=_CLOSING)
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING)
 
     async def serve(self, upgrade: web.Request) -> web.WebSocketResponse:

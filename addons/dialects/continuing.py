@@ -24,9 +24,9 @@ class Continuing:
     """A dialect's way of continuing.
 
     - `previous`: the id of the reply that a request body continues, None for one that brings its whole conversation.
-    - `after`: the state after a reply, made of the state it continued (None for none), its request body, its id, and
+    - `after`: the state after a reply, made of what its request can look up, the request's body, the reply's id, and
       the reply itself (None for a call that sampled nothing). Raises what the dialect's `read` raises.
     """
 
     previous: Callable[[Any], str | None]
-    after: Callable[[State | None, dict[str, Any], str, Reply | None], State]
+    after: Callable[[LookUp, dict[str, Any], str, Reply | None], State]

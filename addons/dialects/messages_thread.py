@@ -55,9 +55,9 @@ def whole(body: Any, stored: LookUp = nothing_stored) -> Any:
     return {**own, **{key: kept[key] for key in _KEPT if key in kept}, "messages": [*kept["messages"], *messages]}
 
 
-def after(before: dict[str, Any] | None, body: dict[str, Any], reply_id: str, reply: Reply | None) -> dict[str, Any]:
+def after(stored: LookUp, body: dict[str, Any], reply_id: str, reply: Reply | None) -> dict[str, Any]:
     """What a thread keeps after a reply: system prompt, tools and messages, the reply's own last."""
-    kept = whole(body, lambda _: before)
+    kept = whole(body, stored)
     said = [] if reply is None else [{"role": "assistant", "content": content_of(reply)}]
     return {**{key: kept[key] for key in _KEPT if key in kept}, "messages": [*kept["messages"], *said]}
 

@@ -14,10 +14,10 @@ from addons.dialects.fields import Fields, refuse
 from addons.dialects.responses_choice import read_choice
 from addons.dialects.responses_compaction import REQUEST, retained
 from addons.dialects.responses_errors import error_body, socket_error
-from addons.dialects.responses_items import Reader, input_items
+from addons.dialects.responses_items import Reader
 from addons.dialects.responses_parts import unheeded
 from addons.dialects.responses_reply import count_reply, output_items
-from addons.dialects.responses_state import before, previous, references
+from addons.dialects.responses_state import before, given, previous
 from addons.dialects.responses_stream import Emitter, frames
 from addons.dialects.responses_tools import Offer, read_tools
 from addons.errors import NotFound
@@ -75,13 +75,13 @@ def read(body: Any, stored: LookUp = nothing_stored, *, socket: bool = False, co
     options = _options(f)
     offers: dict[str, Offer] = {}
     read_tools(f.objects("tools"), offers)
-    items = before(body, stored)
-    reader = Reader(offers, references(body, stored))
+    items, own = before(body, stored), given(body, stored)
+    reader = Reader(offers)
     if instructions := f.text("instructions"):
         reader.messages.append(Message("system", instructions))
     f.raw("input")
     reader.read(items, set())
-    reader.read(input_items(body), f.ignored)
+    reader.read(own, f.ignored)
     messages = reader.close()
     if not messages and generate:
         refuse(
@@ -107,7 +107,7 @@ def read(body: Any, stored: LookUp = nothing_stored, *, socket: bool = False, co
     top_logprobs = options.pop("top_logprobs") or 0
     options |= {"offers": {**reader.found, **offers}, "echo": _echo(body, sampling, parallel=parallel)}
     if compact:
-        options["retained"] = retained([*items, *input_items(body)])
+        options["retained"] = retained([*items, *own])
     return Call(
         Conversation(messages, tools), sampling, model, stream, tuple(sorted(f.ignored)), choice, parallel,
         constraint, {key: value for key, value in options.items() if value is not None},
@@ -121,18 +121,18 @@ def read_count(body: Any, stored: LookUp = nothing_stored) -> Call:
     return read({**body, "model": "default"} if unnamed else body, stored)
 
 
-def _after(items: list[Any] | None, body: dict[str, Any], reply_id: str, reply: Reply | None) -> list[Any]:
+def _after(stored: LookUp, body: dict[str, Any], reply_id: str, reply: Reply | None) -> list[Any]:
     """The items that a later request continues: those before this one, its own input, and its output.
 
     Instructions are not among them: they hold for one response only.
     """
-    given = [*(items or []), *input_items(body)]
+    items = [*before(body, stored), *given(body, stored)]
     if reply is None:
-        return given
-    # The record does not say by which way it came; over a WebSocket is the wider of them.
-    call = read(body, lambda _: items, socket=body.get("type") is not None)
+        return items
+    # Only a message of a WebSocket says what it is.
+    call = read(body, stored, socket="type" in body)
     output = output_items(call, reply_id, reply)
-    return [*retained(given), *output] if call.compaction else [*given, *output]
+    return [*retained(items), *output] if call.compaction else [*items, *output]
 
 
 CONTINUING = Continuing(previous, _after)

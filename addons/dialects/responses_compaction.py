@@ -27,9 +27,15 @@ def compaction_item(item: str, text: str) -> dict[str, Any]:
     return {"id": item, "type": "compaction", "encrypted_content": seal(_PREFACE + text)}
 
 
-def retained(items: Sequence[Any]) -> list[Any]:
-    """The items that a compacted conversation keeps as they are: what the user said."""
-    return [item for item in items if isinstance(item, dict) and item.get("role") == "user"]
+def retained(items: Sequence[Any]) -> list[dict[str, Any]]:
+    """The items that a compacted conversation keeps: what the user said, in parts."""
+    return [_in_parts(item) for item in items if isinstance(item, dict) and item.get("role") == "user"]
+
+
+def _in_parts(item: dict[str, Any]) -> dict[str, Any]:
+    content = item.get("content")
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    return {"type": "message", **item, "content": parts}
 
 
 def compacted(reply: dict[str, Any], kept: Sequence[Any]) -> dict[str, Any]:

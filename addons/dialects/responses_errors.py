@@ -36,8 +36,11 @@ def stream_error(error: CallError) -> dict[str, Any]:
 
 
 def socket_error(error: CallError) -> dict[str, Any]:
-    """The same as a WebSocket message."""
-    return {"type": "error", "status": error.status, **error_body(error)}
+    """The same as a WebSocket message, with the headers that an HTTP reply would have had."""
+    message = {"type": "error", "status": error.status, **error_body(error)}
+    if error.retry_after is not None:
+        message["headers"] = {"retry-after": str(error.retry_after)}
+    return message
 
 
 def previous_response_not_found(response_id: str) -> BadRequest:

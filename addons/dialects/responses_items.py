@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from addons.conversation import Message, Role, ToolCall
 from addons.dialects.fields import Fields, refuse, wrong_type
@@ -22,6 +22,7 @@ _ROLES: dict[str, Role] = {
     "user": "user", "system": "system", "developer": "developer", "assistant": "assistant",
 }  # fmt: skip
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call")
+REFERENCE = "item_reference"
 _SEARCH = ("tool_search_call", "tool_search_output")
 _COMPACTIONS = ("compaction", "compaction_summary", "context_compaction")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
@@ -43,21 +44,25 @@ def input_items(body: Any) -> list[Any]:
     return value
 
 
+def is_reference(item: Mapping[str, Any]) -> bool:
+    """Whether an item stands for a stored one, which has its id."""
+    kind = item.get("type")
+    return kind == REFERENCE or (kind is None and item.get("role") is None)
+
+
 class Reader:
     """Reads items one by one into `messages`; `found` are tools that a tool search found, callable but not shown.
 
     Args:
         offers: where tools found among the items are added.
-        references: stored items by id, for `item_reference`.
     """
 
-    def __init__(self, offers: dict[str, Offer], references: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, offers: dict[str, Offer]) -> None:
         self.messages: list[Message] = []
         self.found: dict[str, Offer] = {}
         self.triggered = False
         """The items end with a wish that they be compacted."""
         self._offers = offers
-        self._references = references or {}
         self._called: set[str] = set()
         self._reasoning: list[str] = []
         self._text: list[str] = []
@@ -69,7 +74,7 @@ class Reader:
 
         Raises:
             BadRequest: naming the item and the field.
-            NotFound: a reference to an item that is not stored.
+            NotFound: a reference; those to stored items are replaced before.
         """
         for index, raw in enumerate(items):
             self._item(Fields(raw, f"input[{index}]", ignored))
@@ -86,11 +91,10 @@ class Reader:
         return tuple(self.messages)
 
     def _item(self, item: Fields) -> None:
-        kind = item.text("type") or ("message" if "role" in item else "item_reference")
+        kind = item.text("type") or ("message" if "role" in item else REFERENCE)
         self.triggered = kind == TRIGGER
-        if kind == "item_reference":
-            self._reference(item)
-            return
+        if kind == REFERENCE:
+            _not_stored(item.need("id", item.text("id")))
         item.raw("status")  # whether it was complete shows in the item itself
         if kind != "local_shell_call_output":
             item.raw("id")
@@ -155,20 +159,18 @@ class Reader:
             text = text_of(item, "output", between="\n")
         self._say("tool", text, str(call_id))
 
-    def _reference(self, item: Fields) -> None:
-        name = item.need("id", item.text("id"))
-        item.close()
-        if name not in self._references:
-            raise NotFound(
-                f"Item with id '{name}' not found. Items are not persisted when `store` is set to false. Try again "
-                "with `store` set to true, or remove this item from your input.",
-                param="input",
-            )
-        self._item(Fields(self._references[name], item.path, item.ignored))
-
     def _say(self, role: Role, content: str, tool_call_id: str | None = None) -> None:
         self.close()
         self.messages.append(lifted(Message(role, content, tool_call_id=tool_call_id)))
+
+
+def _not_stored(name: str) -> NoReturn:
+    """Raise the 404 for a reference that nothing was put in the place of."""
+    raise NotFound(
+        f"Item with id '{name}' not found. Items are not persisted when `store` is set to false. Try again with "
+        "`store` set to true, or remove this item from your input.",
+        param="input",
+    )
 
 
 def _reasoning(item: Fields) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from addons.dialects.continuing import LookUp
 from addons.dialects.responses_errors import previous_response_not_found
-from addons.dialects.responses_items import input_items
+from addons.dialects.responses_items import input_items, is_reference
 from addons.dialects.responses_reply import response_of
 
 
@@ -34,16 +34,15 @@ def before(body: Any, stored: LookUp) -> list[Any]:
     return items
 
 
-def references(body: Any, stored: LookUp) -> dict[str, Any]:
-    """The stored items that a body's input refers to, by id: as many of them as there are."""
-    found: dict[str, Any] = {}
-    for name in _referred(body):
-        items = stored(response_of(name)) or ()
-        found.update((name, item) for item in items if isinstance(item, dict) and item.get("id") == name)
-    return found
+def given(body: Any, stored: LookUp) -> list[Any]:
+    """The items of a body's own input; those that refer to a stored item are that item, where there is one."""
+    return [_referred(item, stored) or item for item in input_items(body)]
 
 
-def _referred(body: Any) -> list[str]:
-    items = [item for item in input_items(body) if isinstance(item, dict)]
-    referring = [i for i in items if i.get("type") == "item_reference" or (i.get("type") is None and "role" not in i)]
-    return [item["id"] for item in referring if isinstance(item.get("id"), str)]
+def _referred(item: Any, stored: LookUp) -> dict[str, Any] | None:
+    """The stored item that `item` refers to; None for any that is not a reference, or to nothing."""
+    if not isinstance(item, dict) or not is_reference(item):
+        return None
+    name = item.get("id")
+    items = stored(response_of(name)) if isinstance(name, str) else None
+    return next((found for found in items or () if isinstance(found, dict) and found.get("id") == name), None)

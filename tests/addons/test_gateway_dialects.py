@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import aiohttp
 import anthropic
 import openai
 import pytest
@@ -161,41 +159,6 @@ def test_codex_keeps_its_own_models() -> None:
     """Codex's own list has its own shape; an empty one leaves it the prompts that it is built with."""
     facts = EngineFacts("m", "m", 1000, True)
     assert listing(classify("GET", "chatgpt.com", "/backend-api/codex/models"), facts) == {"models": []}
-
-
-async def test_responses_over_a_websocket(rig: Rig) -> None:
-    """As Codex does it: a warm-up that samples nothing, then deltas by id, all on one connection."""
-
-    async def until_done(socket: aiohttp.ClientWebSocketResponse) -> list[Any]:
-        events = []
-        async for message in socket:
-            events.append(json.loads(message.data))
-            if events[-1]["type"] in ("response.completed", "error", "response.failed"):
-                break
-        return events
-
-    async with aiohttp.ClientSession() as http, http.ws_connect(f"{rig.url}/v1/responses") as socket:
-        user = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}
-        await socket.send_json({"type": "response.create", "model": "m", "input": [user], "generate": False})
-        warm = await until_done(socket)
-        assert warm[-1]["response"]["output"] == []
-        rig.engine.say("one")
-        await socket.send_json(
-            {"type": "response.create", "model": "m", "input": [], "previous_response_id": warm[-1]["response"]["id"]}
-        )
-        first = await until_done(socket)
-        assert [e["sequence_number"] for e in first] == list(range(len(first)))
-        rig.engine.say("two")
-        again = {**user, "content": [{"type": "input_text", "text": "more"}]}
-        await socket.send_json(
-            {"type": "response.create", "model": "m", "input": [again],
-             "previous_response_id": first[-1]["response"]["id"]}
-        )  # fmt: skip
-        second = await until_done(socket)
-        assert second[-1]["response"]["output"][0]["content"][0]["text"] == "two"
-        await socket.send_json({"type": "response.create", "model": "m", "input": 3})
-        assert (await until_done(socket))[-1]["status"] == 400
-    one_chain(rig)
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=IDS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from addons.conversation import Message, Reply, Tool, ToolCall, ToolChoice, Usage
+from addons.dialects.continuing import nothing_stored
 from addons.dialects.responses import CONTINUING, error_body, read, read_count
 from addons.dialects.responses_compaction import REQUEST
 from addons.dialects.responses_items import input_items
@@ -364,7 +365,7 @@ def test_our_own_compaction_is_read_back() -> None:
 def test_a_previous_response_comes_before() -> None:
     first = {"model": "m", "input": "list", "instructions": "old", "tools": [FUNCTION]}
     said_first = Reply(Message("assistant", "", "hm", (ToolCall("call_1", "f", "{}"),)), "tool_calls", Usage(1, 1))
-    state = CONTINUING.after(None, first, "resp_1", said_first)
+    state = CONTINUING.after(nothing_stored, first, "resp_1", said_first)
     assert [item.get("type", item.get("role")) for item in state] == ["message", "reasoning", "function_call"]
     second = body(output(1, "a b"), previous_response_id="resp_1", instructions="new")
     assert CONTINUING.previous(second) == "resp_1"
@@ -377,7 +378,9 @@ def test_a_previous_response_comes_before() -> None:
         Message("tool", "a b", tool_call_id="call_1"),
     )
     assert found.ignored_fields == ()
-    after = CONTINUING.after(state, second, "resp_2", Reply(Message("assistant", "ok"), "stop", Usage(1, 1)))
+    after = CONTINUING.after(
+        {"resp_1": state}.get, second, "resp_2", Reply(Message("assistant", "ok"), "stop", Usage(1, 1))
+    )
     assert after[:4] == [*state, output(1, "a b")]
     assert after[4]["content"][0]["text"] == "ok"
     with pytest.raises(BadRequest, match="No tool call found for function call output with call_id call_1"):
@@ -422,8 +425,10 @@ def test_a_trigger_at_the_end_asks_for_a_summary() -> None:
 
 def test_what_a_compacted_conversation_goes_on_from() -> None:
     asked = body(USER, said("x"), {"type": "compaction_trigger"})
-    state = CONTINUING.after(None, asked, "resp_1", Reply(Message("assistant", "so far"), "stop", Usage(1, 1)))
-    assert [item.get("type", item.get("role")) for item in state] == ["user", "compaction"]
+    state = CONTINUING.after(
+        nothing_stored, asked, "resp_1", Reply(Message("assistant", "so far"), "stop", Usage(1, 1))
+    )
+    assert [item["type"] for item in state] == ["message", "compaction"]
     [first, summary, more] = read(
         body(USER, previous_response_id="resp_1"), {"resp_1": state}.get
     ).conversation.messages
@@ -436,7 +441,7 @@ def test_a_prewarm_needs_no_input() -> None:
     found = read(asked, socket=True)
     assert (found.generate, found.stream) == (False, True)
     assert found.ignored_fields == ()
-    state = CONTINUING.after(None, {**asked, "input": [USER]}, "resp_1", None)
+    state = CONTINUING.after(nothing_stored, {**asked, "input": [USER]}, "resp_1", None)
     assert state == [USER]
 
 

@@ -461,7 +461,9 @@ def test_the_route_that_compacts_answers_what_is_to_be_sent_on() -> None:
     made = json.loads(Emitter(read(asked, compact=True), REPLY_ID, 1_700_000_000).whole(done))
     found = CompactedResponse.model_validate({**made, "output": made["output"][1:]})
     assert (found.object, found.usage.output_tokens) == ("response.compaction", 4)
-    assert made["output"][0] == {"role": "user", "content": "hi"}
+    assert made["output"][0] == {
+        "type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}],
+    }  # fmt: skip
     [user, summary] = read(request(input=made["output"])).conversation.messages
     assert (user.content, summary.content.rpartition("\n")[2]) == ("hi", "so far")
 
