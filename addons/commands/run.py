@@ -6,6 +6,7 @@ import datetime
 import os
 import re
 import secrets
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -32,7 +33,7 @@ from addons.commands.common import (
     reported,
     variables,
 )
-from certs import harnesses
+from certs import harnesses, isolation
 from certs.harnesses import Harness
 
 NOT_STARTED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
@@ -64,6 +65,15 @@ def run(
     store: StoreUrl = STORE,
     dummy_key: DummyKeys = None,
     root: Root = HARNESS_ROOT,
+    isolate: Annotated[
+        bool, typer.Option("--isolate", help="A network of its own, with no way out but the proxy (Linux).")
+    ] = False,
+    no_env: Annotated[
+        bool, typer.Option("--no-env", help="The same, for programs that ignore proxy variables: none is set.")
+    ] = False,
+    count_direct: Annotated[
+        bool, typer.Option("--count-direct", help="Only count connections past the proxy, by looking often.")
+    ] = False,
 ) -> None:
     """Run a harness behind the proxy; its exit code, signals and terminal are its own.
 
@@ -72,6 +82,8 @@ def run(
         tap run --session try-1 --task hello --group hello codex "..."
         tap run -- claude -p "write hello.txt"
         tap run --dummy-key OPENAI_API_KEY -- mini -m openai/gpt-5.2 -t "..."
+        tap run --isolate codex "..."
+        tap run --no-env -- ./program-without-proxy-support
 
     NAME is one of `tap harness list`, installed by `tap harness install`; it is
     started as the table says, with placeholders for the keys that you have not
@@ -81,7 +93,18 @@ def run(
     own API key may stay: the proxy drops it, and nothing is ever sent to the
     provider. A harness that won't start without a key gets a placeholder by
     --dummy-key.
+
+    With --isolate the harness cannot go round the proxy: connections to anywhere
+    else are refused at once, and named at the end. With --no-env, what it sends to
+    ports 80 and 443 of any host is led through the proxy, and our CA is in the
+    files where it looks for one; Node and Bun, which look in none, still get
+    NODE_EXTRA_CA_CERTS. Servers on the machine's loopback are out of reach in both.
+    It is no jail: files are the machine's.
     """
+    modes: dict[isolation.Mode, bool] = {"isolate": isolate, "no-env": no_env, "count": count_direct}
+    chosen = [mode for mode, wanted in modes.items() if wanted]
+    if len(chosen) > 1:
+        fail("choose one of --isolate, --no-env and --count-direct", NOT_STARTED)
     with reported(NOT_STARTED):
         harness = None if context.obj else _harness(command)
         own: dict[str, str] = {}
@@ -99,8 +122,11 @@ def run(
             raise ValueError(f"no proxy listens on {host}:{port}; start it in another terminal: {_up(port)}")
         if harness is not None or task is not None or group is not None:
             annotate(store, home, session, task=task, group=group, harness=harness)
+    if chosen:
+        command = isolation.wrap(command, chosen[0])
     sys.stdout.flush()
     sys.stderr.flush()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what is started inherits that
     try:
         os.execvpe(command[0], command, {**os.environ, **own, **proxied})
     except FileNotFoundError:
