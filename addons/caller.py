@@ -9,8 +9,10 @@ metadata (in headers, or in the body over a WebSocket), opencode's and Kilo's pa
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -37,6 +39,9 @@ _THREAD_HEADERS = (
 )  # fmt: skip
 """What names one conversation within a run, most telling first."""
 
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key", "authorization")
+_SECRET = secrets.token_bytes(32)
+
 _CLASSES: dict[str, Kind] = {
     "main": "main", "subagent": "subagent", "workflow": "subagent", "compaction": "compaction", "auxiliary": "side",
 }  # fmt: skip
@@ -50,7 +55,8 @@ _VERSION = re.compile(r"\d+(?:\.\w+)+")
 class Caller:
     """What is known of a caller besides its conversation.
 
-    `session` is the name from the proxy user, None for a plain proxy URL; `hint` then is the harness's own
+    `credential` is a digest of the API key under a secret of this process: it tells one key from another and is never
+    stored. `session` is the name from the proxy user, None for a plain proxy URL; `hint` then is the harness's own
     name of the run, None when it sends none. `thread` is its own name of the one conversation. `compacted` says
     that the harness made the conversation from a summary.
     """
@@ -64,6 +70,7 @@ class Caller:
     thread: str | None = None
     kind: Kind | None = None
     compacted: bool = False
+    credential: bytes | None = None
 
 
 def caller_of(headers: Mapping[str, str], *, trusted: bool, default_host: str) -> Caller:
@@ -79,7 +86,16 @@ def caller_of(headers: Mapping[str, str], *, trusted: bool, default_host: str) -
         thread=next((headers[h] for h in _THREAD_HEADERS if headers.get(h)), None),
         kind=_kind(headers),
         compacted=_set(headers, "x-claude-code-context-compacted"),
+        credential=_credential(headers),
     )  # fmt: skip
+
+
+def _credential(headers: Mapping[str, str]) -> bytes | None:
+    sent = next((headers[name] for name in _KEY_HEADERS if headers.get(name)), None)
+    if sent is None:
+        return None
+    key = sent.strip().removeprefix("Bearer ").encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(key, key=_SECRET, digest_size=16).digest()
 
 
 def _run(headers: Mapping[str, str], name: str) -> str | None:

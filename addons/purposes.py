@@ -1,12 +1,16 @@
 """What a turn is for. Training takes `main` unless told otherwise, so a side call must not pass for one.
 
-What the harness itself says of a call (`Caller.kind`) goes before all guesses. Without that, in this order:
+A program that the agent started (a script it wrote, curl, another harness) inherits the session with the environment.
+That it is another goes before all: what it asks for is its own affair. Then what the harness itself says of a call
+(`Caller.kind`) goes before all guesses. In this order:
 
+agent_authored  continues nothing, and comes from another program than the one that runs the session
 compaction      asks for a summary of the conversation; or the harness asked for one by the provider's own means
 the parent's    of a turn that continues one; of what goes on after a summary, `main`
 probe           wants one token at most: a quota or connection check
 classifier      no tools, and a schema for the answer
-agent_authored  another program than the one that runs the session: what the agent itself started
+agent_authored  as far as can be told, the agent's program: another version, another API key for the same host, no
+                name at all; with other instructions or tools
 title           no tools, and asks for a title, a commit message or the like; or the session's agent has tools
 main            the session's first conversation, and any other with the same instructions and tools
 subagent        every other conversation
@@ -56,13 +60,15 @@ class Known:
     """The call's instructions and tools are those of such a conversation."""
     offers_tools: bool
     """Some conversation of it has tools."""
-    agent: str | None
-    """The program that its agent's calls come from."""
+    agent: Caller | None
+    """Who called first for its agent: the program that runs the session."""
 
 
 def purpose_of(call: Call, trail: Trail, caller: Caller, parent: Purpose | None, known: Known) -> Purpose:
     """Tell a turn's purpose; `parent` is that of the turn it continues or would continue, if any."""
     tools = bool(call.conversation.tools)
+    if parent is None and _another_program(caller, known.agent):
+        return "agent_authored"
     if caller.kind == "compaction" or call.compaction:
         return "compaction"
     if call.sampling.max_tokens is not None and call.sampling.max_tokens <= _PROBE_TOKENS:
@@ -77,11 +83,24 @@ def purpose_of(call: Call, trail: Trail, caller: Caller, parent: Purpose | None,
         return "main" if parent == "compaction" else parent
     if call.constraint is not None and not tools:
         return "classifier"
-    if known.agent is not None and caller.harness is not None and caller.harness != known.agent:
+    if not known.same_head and _unlike(caller, known.agent):
         return "agent_authored"
     if not tools and (known.offers_tools or _asks_for_title(trail)):
         return "title"
     return "main" if known.same_head or not known.begun else "subagent"
+
+
+def _another_program(caller: Caller, agent: Caller | None) -> bool:
+    """Whether a call comes from another program than the agent's, by what the two call themselves."""
+    return agent is not None and None not in (caller.harness, agent.harness) and caller.harness != agent.harness
+
+
+def _unlike(caller: Caller, agent: Caller | None) -> bool:
+    """Whether a call that may be the agent's comes from a program that is not quite the agent's."""
+    if agent is None:
+        return False
+    other_key = caller.host == agent.host and caller.credential != agent.credential
+    return other_key or (caller.harness, caller.harness_version) != (agent.harness, agent.harness_version)
 
 
 def asks_for_summary(trail: Trail) -> bool:

@@ -66,8 +66,8 @@ class LiveSession:
     """Those roots that have no tools and were not continued, while no call had tools: side calls, it may be."""
     offers_tools: bool = False
     """Some conversation has tools."""
-    agent: str | None = None
-    """The program that its agent's calls come from."""
+    agent: Caller | None = None
+    """Who called first for its agent: the program that runs the session."""
     summaries: deque[str] = field(default_factory=lambda: deque(maxlen=KEEP_SUMMARIES))
     placing: asyncio.Lock = field(default_factory=asyncio.Lock)
     undelivered: OrderedDict[str, Attempt] = field(default_factory=OrderedDict)
@@ -90,7 +90,7 @@ class LiveSession:
             for root in side_calls:
                 del self.heads[root]
         if purpose == "main" and parent_id is None:
-            self.agent = caller.harness if not self.heads else self.agent or caller.harness
+            self.agent = caller if not self.heads else self.agent or caller
             self.heads[turn_id] = trail.head
             if not tools and not self.offers_tools and caller.kind is None:
                 self.toolless.add(turn_id)

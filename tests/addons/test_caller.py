@@ -81,6 +81,14 @@ def test_the_harness_and_its_retries() -> None:
     assert caller({"x-stainless-retry-count": "²"}).retry_count == 0
 
 
+def test_keys_are_told_apart_and_not_kept() -> None:
+    one, same = caller({"authorization": "Bearer sk-1"}), caller({"x-api-key": "sk-1"})
+    assert one.credential == same.credential
+    assert one.credential not in (None, caller({"authorization": "Bearer sk-2"}).credential)
+    assert b"sk-1" not in (one.credential or b"")
+    assert caller().credential is None
+
+
 def test_what_was_made_from_a_summary() -> None:
     assert caller({"x-claude-code-context-compacted": "manual"}).compacted
     assert not caller({"x-claude-code-context-compacted": "0"}).compacted

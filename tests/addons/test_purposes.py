@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,8 @@ from addons.purposes import Known, asks_for_summary, purpose_of
 from replay.records import Purpose
 
 NEW = Known(begun=False, same_head=False, offers_tools=False, agent=None)
-RUNNING = Known(begun=True, same_head=False, offers_tools=True, agent="claude-cli")
-CALLER = Caller("h", "s", None, "claude-cli", "2", 0)
+CALLER = Caller("h", "s", None, "claude-cli", "2", 0, credential=b"its key")
+RUNNING = Known(begun=True, same_head=False, offers_tools=True, agent=CALLER)
 
 
 def call(system: str = "", user: str = "hi", *, tools: bool = False, reply: bool = False) -> Call:
@@ -62,8 +63,35 @@ def test_beginnings() -> None:
     assert purpose(call(tools=True), known=replace(RUNNING, same_head=True)) == "main"
     assert purpose(call(), known=RUNNING) == "title"
     assert purpose(call(), known=replace(RUNNING, offers_tools=False)) == "subagent"
-    assert purpose(call(tools=True), replace(CALLER, harness="openai"), known=RUNNING) == "agent_authored"
-    assert purpose(call(tools=True), replace(CALLER, harness=None), known=RUNNING) == "subagent"
+
+
+SUMMARISE = "Write a detailed summary of the conversation so far."
+
+
+def test_what_the_agent_started_is_its_own() -> None:
+    """Another program: whatever it asks for, and whatever it says of itself."""
+    curl = replace(CALLER, harness="curl", harness_version="8")
+    for asked in (call(), call(tools=True), call(user=SUMMARISE, reply=True), call(system="You write titles.")):
+        assert purpose(asked, curl, known=RUNNING) == "agent_authored"
+        assert purpose(asked, curl, known=replace(RUNNING, same_head=True)) == "agent_authored"
+    assert purpose(call(tools=True), replace(curl, harness="codex", kind="main"), known=RUNNING) == "agent_authored"
+    assert purpose(call(reply=True), curl, "main", RUNNING) == "main", "it goes on with what the agent said"
+    assert purpose(call(tools=True), curl) == "main", "it is the first: a session of its own"
+
+
+@pytest.mark.parametrize(
+    "unlike", [{"harness": None}, {"harness_version": "3"}, {"credential": b"other"}, {"credential": None}]
+)
+def test_what_is_not_quite_the_agent(unlike: dict[str, Any]) -> None:
+    caller = replace(CALLER, **unlike)
+    assert purpose(call(tools=True), caller, known=RUNNING) == "agent_authored"
+    assert purpose(call(), caller, known=RUNNING) == "agent_authored"
+    assert purpose(call(tools=True), caller, known=replace(RUNNING, same_head=True)) == "main"
+    assert purpose(call(tools=True), replace(caller, kind="subagent"), known=RUNNING) == "subagent"
+
+
+def test_another_provider_may_want_another_key() -> None:
+    assert purpose(call(), replace(CALLER, host="other", credential=b"other"), known=RUNNING) == "title"
 
 
 @pytest.mark.parametrize(
