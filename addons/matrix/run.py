@@ -15,12 +15,11 @@ from pathlib import Path
 from addons.matrix.actor import act
 from addons.matrix.engine import WINDOW, Script, ScriptedEngine
 from addons.matrix.model import write_model
-from addons.matrix.network import available
 from addons.matrix.row import Row, row_of, wire_of
 from addons.matrix.trial import Bench, trial
 from addons.model import ModelFiles
 from addons.providers import provider_hosts
-from certs import ca, harnesses
+from certs import ca, harnesses, isolation
 from certs.harnesses import Harness, HarnessError
 from replay.reader import Reader
 from replay.records import NewSession
@@ -73,7 +72,7 @@ async def matrix(chosen: Sequence[Harness], options: Options, tell: Tell) -> lis
         port = await stack.enter_async_context(_proxy(options, home, engine, store_url, flows))
         bench = Bench(
             directory=directory, home=home, bundle=authority.bundle, proxy_port=port, timeout=options.timeout,
-            scripted=options.engine is None, isolated=options.isolate and available(),
+            scripted=options.engine is None, isolated=options.isolate and isolation.why_not() is None,
         )  # fmt: skip
         free = asyncio.Semaphore(options.jobs)
 

@@ -6,16 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import time
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from addons.matrix import actor
-from addons.matrix.network import PrivateNetwork
 from addons.matrix.row import Run
-from certs import harnesses, keys
+from certs import harnesses, isolation, keys
 from certs.environment import harness_environment, proxy_url
 from certs.harnesses import Harness
 
@@ -50,43 +47,32 @@ async def trial(bench: Bench, harness: Harness, program: Path, session: str) -> 
     proxy = proxy_url("127.0.0.1", bench.proxy_port, session, keys.session_key(bench.home, session))
     env = harnesses.environment(harness, program=program, home=home, proxy=harness_environment(proxy, bench.bundle))
     command = harness.argv(actor.TASK.format(path=written), program)
+    report = directory / "network.json"
+    if bench.isolated:
+        command = isolation.wrap(command, report=report)
     began = time.monotonic()
-    async with AsyncExitStack() as stack:
-        network = None
-        if bench.isolated:
-            network = await stack.enter_async_context(PrivateNetwork(bench.proxy_port).watched())
-        with (directory / "harness.log").open("wb") as log:
-
-            def start() -> subprocess.Popen[bytes]:
-                return subprocess.Popen(
-                    command, cwd=workspace, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    start_new_session=True,
-                )  # fmt: skip
-
-            process = start() if network is None else network.start(start)
-        try:
-            status = await _end_of(process, bench.timeout)
-        finally:
-            seconds = time.monotonic() - began
-            await asyncio.to_thread(_end_all, process, home)
+    with (directory / "harness.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=workspace, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        status = await asyncio.wait_for(process.wait(), bench.timeout)
+    except TimeoutError:
+        status = None
+    finally:
+        seconds = time.monotonic() - began
+        await _end_all(process, home)
     done = written.is_file() and written.read_text().strip() == actor.WORD
     return Run(
         status=status,
         seconds=seconds,
         done=done if done or bench.scripted else None,
-        bypassed=None if network is None else tuple(network.tried),
+        bypassed=isolation.read_report(report).direct if report.exists() else None,
     )
 
 
-async def _end_of(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """The exit status; None when the time is over."""
-    try:
-        return await asyncio.to_thread(process.wait, seconds)
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _end_all(process: subprocess.Popen[bytes], home: Path) -> None:
+async def _end_all(process: asyncio.subprocess.Process, home: Path) -> None:
     """End the harness's processes, those too that it left behind: daemons, a tmux server."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
@@ -94,6 +80,12 @@ def _end_all(process: subprocess.Popen[bytes], home: Path) -> None:
         for pid in harnesses.leftovers(home):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
-        limit = time.monotonic() + _GRACE
-        while (process.poll() is None or harnesses.leftovers(home)) and time.monotonic() < limit:
-            time.sleep(_POLL)
+        await asyncio.to_thread(_gone, home)
+    await process.wait()
+
+
+def _gone(home: Path) -> None:
+    """Wait until nothing is left, or for as long as a process may take to end."""
+    limit = time.monotonic() + _GRACE
+    while harnesses.leftovers(home) and time.monotonic() < limit:
+        time.sleep(_POLL)

@@ -14,16 +14,16 @@ import pytest
 
 from addons.matrix.actor import act
 from addons.matrix.engine import Prompt
-from addons.matrix.network import available
 from addons.matrix.row import Row
 from addons.matrix.run import Options, matrix
-from certs import harnesses
+from certs import harnesses, isolation
 from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.store import Store
 
 pytestmark = [pytest.mark.harness, pytest.mark.network]
 
+ISOLATED = isolation.why_not() is None
 ROOT = Path(__file__).parents[2] / ".harness"
 TRANSPORT = {
     "mini-swe-agent": {"HTTP/1.1, whole"},
@@ -59,7 +59,7 @@ def test_a_harness_does_a_task_in_one_sequence_and_nothing_goes_past_the_proxy(r
     assert row.purposes["main"] == 2
     assert row.dialects == harness.dialects[:1]
     assert set(row.transports) == TRANSPORT[name]
-    assert row.run.bypassed == (() if available() else None)
+    assert row.run.bypassed == (() if ISOLATED else None)
 
 
 def test_side_calls_are_no_part_of_the_conversation(rows: dict[str, Row]) -> None:

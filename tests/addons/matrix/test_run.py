@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from addons.matrix.network import available
 from addons.matrix.report import markdown, table
 from addons.matrix.row import Row
 from addons.matrix.run import Options, matrix
-from certs import harnesses
+from certs import harnesses, isolation
 from certs.harnesses import Harness
 
 pytestmark = pytest.mark.slow
 
+ISOLATED = isolation.why_not() is None
 FAKE = Path(__file__).with_name("fake_harness.py")
 # How the first fault begins.
 FAULTS = {
@@ -46,7 +46,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Row
 
 @pytest.mark.parametrize("habit", FAULTS)
 def test_each_fault_is_found(tried: tuple[Path, dict[str, Row]], habit: str) -> None:
-    if habit == "bypasses" and not available():
+    if habit == "bypasses" and not ISOLATED:
         pytest.skip("nobody watched")
     row = tried[1][habit]
     assert len(row.faults) == bool(FAULTS[habit])
@@ -55,7 +55,7 @@ def test_each_fault_is_found(tried: tuple[Path, dict[str, Row]], habit: str) -> 
     assert (row.calls, row.turns, row.sequences) == (2, 2, 2 if habit == "rewrites" else 1)
     assert row.run is not None
     assert row.run.done is (habit != "refuses to work")
-    assert row.run.bypassed == ((("telemetry.example:443",) if habit == "bypasses" else ()) if available() else None)
+    assert row.run.bypassed == ((("telemetry.example:443",) if habit == "bypasses" else ()) if ISOLATED else None)
 
 
 def test_what_a_harness_left_running_is_ended(tried: tuple[Path, dict[str, Row]]) -> None:
@@ -66,7 +66,7 @@ def test_what_a_harness_left_running_is_ended(tried: tuple[Path, dict[str, Row]]
 def test_the_table_shows_it(tried: tuple[Path, dict[str, Row]]) -> None:
     _, rows = tried
     text = markdown(list(rows.values()), date="2026-12-01", command="tap matrix")
-    assert text.startswith("2 of 6 harnesses green, 2026-12-01, by `tap matrix`.\n" if available() else "3 of 6")
+    assert text.startswith("2 of 6 harnesses green, 2026-12-01, by `tap matrix`.\n" if ISOLATED else "3 of 6")
     assert "| is-good | 9 | chat | HTTP/1.1, whole | 2 | 2 main | 1 | done | " in text
     assert "**red**: exit status 3 |" in text
     assert table({"is-good": "running", "later": "waiting"}, {}).row_count == 2
