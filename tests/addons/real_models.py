@@ -142,10 +142,10 @@ TOKENIZERS: dict[str, Source] = {
 }  # fmt: skip
 
 
-def tokenizer_names() -> list[object]:
-    """The names for `parametrize`; those that must be fetched are marked `network`."""
+def tokenizer_names(*wanted: str) -> list[object]:
+    """The names for `parametrize`, all of them or those wanted; what must be fetched is marked `network`."""
     fetched = {path.parent.name for path in CACHE.glob("*/tokenizer.json")}
-    return [name if name in fetched else pytest.param(name, marks=pytest.mark.network) for name in TOKENIZERS]
+    return [name if name in fetched else pytest.param(name, marks=pytest.mark.network) for name in wanted or TOKENIZERS]
 
 
 def tokenizer_file(name: str) -> Path:

@@ -15,12 +15,11 @@ from tests.addons.kit import call, chatml, trl_model, trl_templates
 from tests.addons.real_models import real_model, tokenizer_names
 
 pytestmark = pytest.mark.skipif("gptoss" not in trl_templates(), reason="TRL is not installed")
-GPT_OSS = [name for name in tokenizer_names() if "gpt_oss" in str(name)]
 USER = Message("user", "List the files.")
 CALLS = (call("ls", "{}", 1), call("cat", "{}", 2))
 
 
-@pytest.fixture(scope="module", params=GPT_OSS)
+@pytest.fixture(scope="module", params=tokenizer_names("gpt_oss"))
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
     return real_model(tmp_path_factory.mktemp("gpt_oss"), request.param, trl_templates()["gptoss"])
 
