@@ -135,7 +135,7 @@ class Calls:
             model = await self.backend.model()
             if self.reserve is not None:
                 self.reserve.check(model.files)
-                stored = await self.reserve.answer(session, call, digested)
+                stored = await self.reserve.answer(session, request.dialect.name, call, digested)
             if self.reserve is not None and stored is not None:
                 placement = self.reserve.placed(session, request.caller.thread, digested, stored)
                 sampling = Plan(stored.turn.sampling_sent, (), self.reserve.why_untrainable(stored))

@@ -21,7 +21,7 @@ from typing import Any, Literal, cast
 
 from addons.contexts import Contexts
 from addons.conversation import Call, Conversation, Media, Message, Sampling
-from addons.errors import EngineMismatch, NotFound
+from addons.errors import CallError, EngineMismatch, NotFound
 from addons.images import Placed
 from addons.lineage import Trail, trail
 from addons.model import ModelFiles
@@ -44,8 +44,20 @@ Then = Literal["stop", "live"]
 _NOTHING = Message("assistant")
 
 
-class Unanswered(NotFound):
-    """No stored turn answers a call. As a 404, since that is what no harness sends again: some do a 400."""
+class Unanswered(CallError):
+    """No stored turn answers a call.
+
+    With the status that harnesses of the dialect do not send a call again for: Codex stops at a 400, and what is built
+    on LiteLLM at a 404.
+    """
+
+    status = 400
+    kind = "invalid_request"
+
+    def __init__(self, message: str, dialect: str) -> None:
+        super().__init__(message, code="not_in_replayed_session")
+        if dialect == "chat":
+            self.status, self.kind = 404, "not_found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +129,7 @@ class Reserve:
                 f"{files.name} (recorded {min(hashes):.12}, here {files.template_hash:.12}): give its model's folder"
             )
 
-    async def answer(self, session: LiveSession, call: Call, asked: Trail) -> StoredReply | None:
+    async def answer(self, session: LiveSession, dialect: str, call: Call, asked: Trail) -> StoredReply | None:
         """The stored turn that answers a call; None where the call is to be sampled.
 
         Raises:
@@ -125,7 +137,7 @@ class Reserve:
         """
         served = self._served.get(session.name)
         if served is None:
-            served = self._served[session.name] = await self._begin(session)
+            served = self._served[session.name] = await self._begin(session, dialect)
         live = session.name in self._passed
         steady = await asyncio.to_thread(self._steady, asked)
         twins = self._by_key.get(_key(steady), [])
@@ -142,7 +154,7 @@ class Reserve:
             return None
         told = f"this request is not in session {self._options.session!r}: {why}"
         if self._options.then == "stop":
-            raise Unanswered(told, code="not_in_replayed_session")
+            raise Unanswered(told, dialect)
         logger.warning("%s: %s; it goes to vLLM", session.name, told)
         return None
 
@@ -193,13 +205,14 @@ class Reserve:
             content = content.replace(old, new)
         return message if content == message.content else replace(message, content=content, media=())
 
-    async def _begin(self, session: LiveSession) -> Counter[int]:
+    async def _begin(self, session: LiveSession, dialect: str) -> Counter[int]:
         """Let the run's row name what it replays. Raises Unanswered where that is the session itself."""
         options = self._options
         if session.name == options.session:
             raise Unanswered(
                 f"a replay of {options.session!r} is recorded as a session of its own: "
-                "give the run another name (`tap run --session NAME -- COMMAND`)"
+                "give the run another name (`tap run --session NAME -- COMMAND`)",
+                dialect,
             )
         about = {"replays": options.session, **({"fork_at": options.until} if options.until else {})}
         await asyncio.wrap_future(self._recorder.open_session(NewSession(name=session.name, metadata=about)))

@@ -135,7 +135,7 @@ def view(found: Sequence[Readiness]) -> RenderableType:
     parts += [
         _details(one) for one in found if one.forks or one.changed or one.left_out or one.retries or one.unexplained
     ]
-    parts.append(_comparison(found))
+    parts += [Text(), _comparison(found)]
     return Stack(*parts)
 
 
@@ -228,7 +228,7 @@ def _details(one: Readiness) -> Text:
 
 
 def _comparison(found: Sequence[Readiness]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(1, 1, 0, 0), header_style="bold", collapse_padding=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for header in ("rows made by", "rows", "tokens", "against ours"):
         table.add_column(header, justify="left" if header == "rows made by" else "right")
     ours = sum(one.ours.tokens for one in found)

@@ -135,7 +135,11 @@ def _add_turn(one: Figures, turn: Any) -> None:
 
 def _spread(values: Sequence[float], unit: str) -> str:
     found = quantiles(values)
-    return "-" if found is None else f"{found['p50']:.3g} ({found['p95']:.3g}){unit}"
+    return "-" if found is None else f"{_round(found['p50'])} ({_round(found['p95'])}){unit}"
+
+
+def _round(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _short(number: int) -> str:

@@ -185,6 +185,16 @@ async def test_other_instructions_are_named_by_their_line(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("recorded")
+async def test_the_refusal_is_one_that_is_not_sent_again(tmp_path: Path) -> None:
+    async with serving(tmp_path) as url, aiohttp.ClientSession() as http:
+        asked = {"model": "m", "input": "something else"}
+        headers = {SESSION_HEADER: "new", TOKEN_HEADER: "t"}
+        async with http.post(f"{url}/v1/responses", json=asked, headers=headers) as reply:
+            assert (reply.status, reply.headers.get("retry-after")) == (400, None)
+            assert "not in session 'old'" in (await reply.json())["error"]["message"]
+
+
+@pytest.mark.usefixtures("recorded")
 async def test_a_call_that_was_made_once_is_answered_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as url:
         await Harness(url, "new").ask("one")
