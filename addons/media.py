@@ -41,6 +41,12 @@ def mark(
     return f"q{_NONCE}.{base64.urlsafe_b64encode(fields.encode()).decode()}.q"
 
 
+def as_text(kind: str, name: str | None, data: bytes) -> str:
+    """A text file as text, under a heading with its name where it has one."""
+    text = data.decode("utf-8", "replace")
+    return f"[{kind}: {name}]\n{text}" if name else text
+
+
 def lifted(message: Message) -> Message:
     """The message with every mark taken out of its text."""
     if _NONCE not in message.content and _NONCE not in message.reasoning:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from addons.dialects.data_urls import is_text, read_data_url
 from addons.dialects.fields import Fields, refuse, without_indices
-from addons.media import from_base64, mark
+from addons.media import as_text, from_base64, mark
 
 
 def part_text(part: Fields, kind: str) -> str:
@@ -55,7 +55,7 @@ def _file(part: Fields) -> str:
         return _marked(part, f"[file: {file.need('file_data', file_id)}]", "file", "file", "file")
     media_type, data = read_data_url(file, "file_data", raw)
     if is_text(media_type):
-        return data.decode("utf-8", "replace")
+        return as_text("file", name, data)
     words = f"[file: {name or 'unnamed'}, {media_type}, {len(data)} bytes]"
     return _marked(part, words, "file", "file", "file", media_type, data)
 

@@ -8,7 +8,7 @@ from typing import Any
 from addons.conversation import ToolCall
 from addons.dialects.gemini_fields import GoogleFields, invalid, violation
 from addons.dialects.gemini_signature import says_nothing
-from addons.media import from_base64, mark
+from addons.media import as_text, from_base64, mark
 
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
 _KINDS = {"image": "image", "audio": "audio", "video": "video"}
@@ -95,7 +95,7 @@ def _media(part: GoogleFields, key: str) -> str | None:
         data = _bytes(media)
         if mime.startswith(_TEXTUAL):
             media.close()
-            return data.decode("utf-8", "replace")
+            return as_text(kind, name, data)
         says = f"{len(data)} bytes"
     media.close()
     return mark(

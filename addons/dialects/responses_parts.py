@@ -1,7 +1,7 @@
 """The parts a Responses item is made of, as text; and text that travels inside `encrypted_content`.
 
 An image or a document is marked: a text model gets the words of a placeholder in its place (the same for the same
-input, so that a history keeps its tokens), and it is reported. Text files are put in as text.
+input, so that a history keeps its tokens), and it is reported. Text files are put in as text, under their names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from addons.dialects.data_urls import is_text, read_data_url
 from addons.dialects.fields import Fields, refuse, without_indices, wrong_type
-from addons.media import mark
+from addons.media import as_text, mark
 
 _TEXT = {
     "input_text": "text", "output_text": "text", "text": "text", "summary_text": "text",
@@ -85,7 +85,7 @@ def _file(part: Fields) -> str:
         return _marked(part, words, "file_url" if url else "file_id", "file")
     kind, data = read_data_url(part, "file_data", raw)
     if is_text(kind):
-        return data.decode("utf-8", "replace")
+        return as_text("file", name, data)
     return _marked(part, f"[file: {name or 'unnamed'}, {kind}, {len(data)} bytes]", "file_data", "file", kind, data)
 
 

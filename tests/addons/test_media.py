@@ -159,6 +159,25 @@ def test_a_text_document_is_text(read: Callable[..., Call], part: dict[str, Any]
 
 
 @pytest.mark.parametrize(
+    ("read", "part", "kind"),
+    [
+        (in_chat, {"type": "file", "file": {"filename": "a.txt", "file_data": url(b"notes", "text/plain")}}, "file"),
+        (in_messages, {"type": "document", "title": "a.txt", "source": {"type": "text", "data": "notes"}}, "document"),
+        (in_responses, {"type": "input_file", "filename": "a.txt", "file_data": url(b"notes", "text/plain")}, "file"),
+        (
+            in_gemini,
+            {"inlineData": {"mimeType": "text/csv", "displayName": "a.txt", "data": b64(b"notes")}},
+            "document",
+        ),
+    ],
+)
+def test_a_text_document_keeps_its_name(read: Callable[..., Call], part: dict[str, Any], kind: str) -> None:
+    call = read([part], [])
+    assert call.conversation.messages[0].content == f"[{kind}: a.txt]\nnotes"
+    assert call.ignored_fields == ()
+
+
+@pytest.mark.parametrize(
     ("read", "part", "path"),
     [
         (in_chat, {"type": "image_url", "image_url": {"url": "data:image/png;base64,%"}},

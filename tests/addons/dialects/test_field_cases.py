@@ -197,7 +197,7 @@ LINES: list[tuple[str, str, dict[str, Any], Check]] = [
      refuses("msg_x", 404)),
     ("responses", "input_file", {"input": [{"role": "user", "content": [
         {"type": "input_file", "filename": "notes.txt", "file_data": "data:text/plain;base64,dGhlIHdvcmRz"}]}]},
-     shows("the words")),
+     shows("notes.txt", "the words")),
     ("responses", "reasoning-effort", {"reasoning": {"effort": "high"}}, reports("reasoning.effort")),
     ("responses", "verbosity", {"text": {"verbosity": "low"}}, reports("text.verbosity")),
     ("responses", "truncation", {"truncation": "auto"}, reports("truncation")),
