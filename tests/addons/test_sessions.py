@@ -21,7 +21,7 @@ def test_conversations_under_the_same_instructions_are_the_agents() -> None:
     session.opened(1, "main", of("a", "task", BASH), None, CALLER)
     assert session.known(of("a", "another", BASH)).same_head
     assert not session.known(of("b", "another", BASH)).same_head
-    assert session.known(of("b")).agent == "claude-cli"
+    assert session.known(of("b")).agent == CALLER
 
 
 def test_calls_without_tools_before_the_first_with_tools() -> None:
@@ -42,7 +42,7 @@ def test_side_calls_alone_begin_nothing() -> None:
     assert not session.known(agent).begun
     assert session.known(agent).agent is None
     session.opened(2, "main", agent, None, CALLER)
-    assert session.agent == "claude-cli"
+    assert session.agent == CALLER
 
 
 def test_what_it_keeps_is_bounded() -> None:
