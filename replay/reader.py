@@ -67,11 +67,13 @@ class Reader:
         weight_version: str | None = None,
         text: str | None = None,
         prefix: str | None = None,
+        before: int | None = None,
         limit: int | None = None,
     ) -> list[Session]:
         """Sessions that match all filters, newest first. Reward bounds are inclusive and leave NULL out.
 
         `purpose` and `weight_version` want one turn that has it; `text` one message, see `replay.search.matching`.
+        `before` wants an id less than that: what comes after a list that ended there.
         Raises ValueError when `text` names no word.
         """
         query = select(Session).order_by(Session.id.desc()).limit(limit)
@@ -84,6 +86,8 @@ class Reader:
             query = query.where(Session.reward >= reward_min)
         if reward_max is not None:
             query = query.where(Session.reward <= reward_max)
+        if before is not None:
+            query = query.where(Session.id < before)
         if prefix is not None:
             query = query.where(Session.name.startswith(prefix, autoescape=True))
         for column, value in ((Turn.purpose, purpose), (Turn.weight_version, weight_version)):
@@ -204,11 +208,28 @@ class Reader:
     def messages(self, turn: Turn) -> list[dict[str, Any]]:
         """The neutral history the turn was asked to continue; on a path, replies are ours, as sampled."""
         history: list[dict[str, Any]] = []
-        for one in self.path(turn):
-            history += self.new_messages(one)
-            if one.id != turn.id and (reply := self.reply(one)) is not None:
+        path = self.path(turn)
+        said = self.said(path)
+        for one in path:
+            new, reply = said[one.id]
+            history += new
+            if one.id != turn.id and reply is not None:
                 history.append(reply)
         return history
+
+    def said(self, turns: Sequence[Turn]) -> dict[int, tuple[list[dict[str, Any]], dict[str, Any] | None]]:
+        """The new messages and the reply of each turn, by id: many turns at once."""
+        names: dict[int, tuple[list[str], str | None]] = {}
+        with self._engine.connect() as connection:
+            for chunk in chunks([turn.id for turn in turns]):
+                query = select(Turn.id, Turn.messages, Turn.reply).where(Turn.id.in_(chunk))
+                names |= {row.id: (row.messages, row.reply) for row in connection.execute(query)}
+        wanted = [name for new, reply in names.values() for name in (*new, reply) if name is not None]
+        texts = self._texts(wanted)
+        return {
+            turn_id: ([codec.loads(texts[name]) for name in new], None if reply is None else codec.loads(texts[reply]))
+            for turn_id, (new, reply) in names.items()
+        }
 
     def request(self, turn: Turn) -> dict[str, Any]:
         """The parsed body as the harness sent it, key for key; only credentials read `[redacted]`."""

@@ -78,15 +78,11 @@ def examine(
     turns = reader.turns(session, tokens=True)
     numbers = {turn.id: number for number, turn in enumerate(turns, 1)}
     left_out: dict[str, LeftOut] = {}
-    trainable: dict[int, Turn] = {}
+    reasons = reasons_not_trained(turns, purposes)
+    trainable = {turn.id: turn for turn in turns if reasons[turn.id] is None and turn.n_sampled}
     for turn in turns:
-        reason = not_trained(
-            status=turn.status, untrainable=turn.untrainable, sampled=turn.n_sampled,
-            logprobs=len(turn.logprobs or ()), purpose=turn.purpose, sampling=turn.sampling_sent, purposes=purposes,
-        )  # fmt: skip
-        if reason is None and turn.n_sampled:
-            trainable[turn.id] = turn
-        elif reason is not None and (turn.n_sampled or turn.status != "complete"):
+        reason = reasons[turn.id]
+        if reason is not None and (turn.n_sampled or turn.status != "complete"):
             entry = left_out.setdefault(reason, LeftOut())
             entry.tokens += turn.n_sampled
             entry.turns.append(numbers[turn.id])
@@ -107,6 +103,17 @@ def examine(
         rerendered=rerendered,
         refused=refused,
     )
+
+
+def reasons_not_trained(turns: Sequence[Turn], purposes: Collection[str] = DEFAULT_PURPOSES) -> dict[int, str | None]:
+    """Why each turn, by id, must not be trained; None where it may. The turns' tokens must be loaded."""
+    return {
+        turn.id: not_trained(
+            status=turn.status, untrainable=turn.untrainable, sampled=turn.n_sampled,
+            logprobs=len(turn.logprobs or ()), purpose=turn.purpose, sampling=turn.sampling_sent, purposes=purposes,
+        )
+        for turn in turns
+    }  # fmt: skip
 
 
 def document(found: Sequence[Readiness]) -> dict[str, Any]:

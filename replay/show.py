@@ -15,7 +15,7 @@ from rich.text import Text
 from rich.tree import Tree
 from tokenizers import Tokenizer
 
-from replay import sequences, tokens
+from replay import sequences, tokens, trees
 from replay.groups import Overview
 from replay.reader import Reader
 from replay.schema import Session, Turn
@@ -65,23 +65,14 @@ def sessions_table(overviews: Sequence[Overview], now: float) -> Table:
 def session_view(reader: Reader, overview: Overview, turns: Sequence[Turn], options: Options) -> RenderableType:
     """The whole session as a tree. A path goes straight down below its first turn; only forks and roots branch."""
     numbers = {turn.id: number for number, turn in enumerate(turns, 1)}
-    children: dict[int | None, list[Turn]] = {}
-    for turn in turns:
-        children.setdefault(turn.parent_id, []).append(turn)
     branches = reader.branches(overview.session)
     tree = Tree(_headline(overview), guide_style="dim")
-    # Depth first with a stack of our own: a session of a thousand turns is deeper than Python's. The flag says
-    # whether the turn is the first of its path.
-    pending = [(tree, root, True) for root in reversed(children.get(None, []))]
-    while pending:
-        branch, turn, first = pending.pop()
-        fork = first and turn.parent_id is not None
-        node = branch.add(_turn_view(reader, turn, numbers, options, excerpt=True, fork=fork))
-        for name in branches.get(turn.id, ()):
+    above = [tree]
+    for line in trees.lines(turns):
+        node = above[line.depth].add(_turn_view(reader, line.turn, numbers, options, excerpt=True, fork=line.fork))
+        for name in branches.get(line.turn.id, ()):
             node.add(Text.assemble(("goes on in ", "dim"), (visible(name), "cyan")))
-        following = children.get(turn.id, [])
-        onto = node if first or len(following) > 1 else branch
-        pending += [(onto, child, len(following) > 1) for child in reversed(following)]
+        above[line.depth + 1 :] = [node]
     parts: list[RenderableType] = [tree]
     if options.tokens:
         parts.append(tokens.legend())
@@ -92,12 +83,12 @@ def turn_view(reader: Reader, turns: Sequence[Turn], number: int, options: Optio
     """One turn (1-based) in full."""
     numbers = {turn.id: place for place, turn in enumerate(turns, 1)}
     turn = turns[number - 1]
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in _facts(turn, numbers).items():
-        facts.add_row(name, Text(visible(value)))
-    parts = [_turn_view(reader, turn, numbers, options, excerpt=False, facts=facts)]
+    rows = Table(box=None, show_header=False, pad_edge=False)
+    rows.add_column(style="dim", no_wrap=True)
+    rows.add_column(overflow="fold")
+    for name, value in facts(turn, numbers).items():
+        rows.add_row(name, Text(visible(value)))
+    parts = [_turn_view(reader, turn, numbers, options, excerpt=False, facts=rows)]
     if options.tokens:
         parts.append(tokens.legend())
     return Stack(*parts)
@@ -195,9 +186,9 @@ def _turn_view(
         if options.logprobs:
             below.append(tokens.table(sampled, logprobs, options.tokenizer))
     if options.request:
-        below.append(Text(visible(_pretty(reader.request(turn)))))
+        below.append(Text(visible(pretty(reader.request(turn)))))
     if options.reply:
-        below.append(Text(visible(_pretty(reader.reply(turn)))))
+        below.append(Text(visible(pretty(reader.reply(turn)))))
     parts += [Padding(part, (0, 0, 0, 3)) for part in below]
     return Stack(*parts)
 
@@ -223,11 +214,11 @@ def _cut(content: str, excerpt: bool) -> str:
     return kept if len(kept) == len(lines) else f"{kept} … [{len(lines) - len(kept):,} more characters]"
 
 
-def _facts(turn: Turn, numbers: Mapping[int, int]) -> dict[str, str]:
+def facts(turn: Turn, numbers: Mapping[int, int]) -> dict[str, str]:
     """Everything else that is known of a turn, but for what is not there."""
     moments = {"first token": turn.first_token_at, "done": turn.done_at, "delivered": turn.delivered_at}
     timing = [f"{name} +{at - turn.received_at:.2f} s" for name, at in moments.items() if at is not None]
-    facts: dict[str, Any] = {
+    known: dict[str, Any] = {
         "call": f"{turn.dialect} {turn.route}",
         "model": turn.model,
         "continues": f"#{numbers[turn.parent_id]}" if turn.parent_id is not None else None,
@@ -242,11 +233,12 @@ def _facts(turn: Turn, numbers: Mapping[int, int]) -> dict[str, str]:
         "turn id": turn.id,
     }
     return {
-        name: value if isinstance(value, str) else _pretty(value, indent=None)
-        for name, value in facts.items()
+        name: value if isinstance(value, str) else pretty(value, indent=None)
+        for name, value in known.items()
         if value is not None
     }
 
 
-def _pretty(value: Any, indent: int | None = 2) -> str:
+def pretty(value: Any, indent: int | None = 2) -> str:
+    """JSON for the eye."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
