@@ -1,16 +1,18 @@
-"""Who may use the proxy: the user and key in the proxy URL."""
+"""Who may use the proxy: the user and key in the proxy URL, or the port that was opened for one session."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from mitmproxy import http
 
+from addons.egress import PRESETS
 from certs import keys
 
 _HOW = "Set HTTPS_PROXY=http://SESSION:KEY@HOST:PORT; `tap env --session SESSION` prints it with the right key."
@@ -30,19 +32,23 @@ class Access:
         home: folder of the session secret.
         mode: `required`, `off`, or `auto`: required exactly when listening beyond loopback.
         listen_host: the proxy's own listening address; mitmproxy's empty default means every interface.
+        ports: sessions by the port that is theirs: who comes there needs no key.
     """
 
-    def __init__(self, home: Path, mode: str, listen_host: str) -> None:
+    def __init__(self, home: Path, mode: str, listen_host: str, ports: Mapping[int, str] | None = None) -> None:
         self._home = home
         self._mode = mode
+        self._ports = ports or {}
         self.compulsory = mode == "required" or (mode == "auto" and not _is_loopback(listen_host))
 
-    def check(self, header: str | None) -> ProxyUser:
-        """The user of a `Proxy-Authorization` header.
+    def check(self, header: str | None, port: int | None = None) -> ProxyUser:
+        """The user of a connection that came to `port` with that `Proxy-Authorization` header.
 
         Raises:
             PermissionError: a wrong key, or none where keys are compulsory; the text says what to set.
         """
+        if port is not None and port in self._ports:
+            return ProxyUser(self._ports[port])
         if header is None:
             if self.compulsory:
                 raise PermissionError(f"This proxy needs a session and its key. {_HOW}")
@@ -55,6 +61,25 @@ class Access:
         return ProxyUser(name)
 
 
+def parse_session_ports(text: str) -> dict[int, str]:
+    """Sessions by port, from `NAME=PORT` words separated by commas or blanks.
+
+    Raises:
+        ValueError: naming the word that is not understood.
+    """
+    ports: dict[int, str] = {}
+    for word in text.replace(",", " ").split():
+        name, _, port = word.rpartition("=")
+        if not keys.is_session_name(name):
+            raise ValueError(f"session port {word!r}: write NAME=PORT; a name is {keys.NAME_RULE}")
+        if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise ValueError(f"session port {word!r}: {port!r} is no port")
+        if int(port) in ports:
+            raise ValueError(f"session port {word!r}: {port} is session {ports[int(port)]!r}'s already")
+        ports[int(port)] = name
+    return ports
+
+
 def challenge(message: str) -> http.Response:
     """The 407 that says which variable to set."""
     body = f"harnesstap: {message}\n"
@@ -64,9 +89,11 @@ def challenge(message: str) -> http.Response:
 
 def refusal(host: str) -> http.Response:
     """The answer for a host that is no provider."""
+    presets = ", ".join(PRESETS)
     body = (
         f"harnesstap: {host} is no model provider and this proxy lets nothing else out (tap_egress=refuse). "
-        f"Start it with `tap up --egress tunnel` to allow it, or with `--provider {host}=chat` if it serves a model.\n"
+        f"Start it with `tap up --allow {host}` to let it out ({presets} are words for several hosts), with "
+        f"`--egress record` or `tunnel` to let all out, or with `--provider {host}=chat` if it serves a model.\n"
     )
     return http.Response.make(403, body, {"content-type": "text/plain; charset=utf-8"})
 

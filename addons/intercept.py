@@ -1,7 +1,7 @@
 """What `mitmdump -s addons/intercept.py` loads: who is calling, is it a model call, send it to the gateway.
 
 Knows mitmproxy's hooks, and nothing of dialects or tokens. No connection to a provider is ever opened: model
-hosts are rerouted to the gateway on loopback, everything else is refused or tunnelled untouched (`tap_egress`).
+hosts are rerouted to the gateway on loopback, everything else is refused or tunnelled untouched (`addons.egress`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ import logging
 import os
 import secrets
 from pathlib import Path
+from typing import NoReturn
 
-from mitmproxy import connection, ctx, exceptions, http, tls
+from mitmproxy import connection, ctx, exceptions, http, tcp, tls
 from mitmproxy.addonmanager import Loader
-from mitmproxy.proxy import server_hooks
+from mitmproxy.net.tls import starts_like_tls_record
+from mitmproxy.proxy import layer, layers, server_hooks
+from mitmproxy.proxy.layers.tls import parse_client_hello
+from mitmproxy.proxy.mode_specs import ProxyMode, RegularMode
 
-from addons.access import Access, ProxyUser, challenge, refusal
+from addons.access import Access, ProxyUser, challenge, parse_session_ports, refusal
 from addons.caller import HOST_HEADER, OURS, SESSION_HEADER, TOKEN_HEADER
 from addons.config import GatewayConfig
+from addons.egress import Egress, Traffic
 from addons.errors import CallError
 from addons.model import ModelError
 from addons.providers import Provider, is_provider, parse_extra, provider_hosts
@@ -45,7 +50,9 @@ OPTIONS: tuple[tuple[str, str | int | bool, str, tuple[str, ...] | None], ...] =
     ("tap_images", "placeholder", "What the model can't see: named in words, or a 400.", ("placeholder", "refuse")),
     ("tap_reasoning", "keep", "Reasoning of earlier turns: as sampled, or the template's.", ("keep", "template")),
     ("tap_max_tokens", 0, "Upper bound on sampled tokens of one turn; 0: none.", None),
-    ("tap_egress", "refuse", "Hosts that are no provider: refused, or tunnelled.", ("refuse", "tunnel")),
+    ("tap_egress", "refuse", "Other hosts: refused, tunnelled, or that and recorded.", ("refuse", "tunnel", "record")),
+    ("tap_allow", "", "Let out and record these all the same: hosts, or words such as pypi, npm, github.", None),
+    ("tap_session_ports", "", "Ports on loopback of one session each, as comma-separated NAME=PORT.", None),
     ("tap_providers", "", "More providers, comma-separated host=dialect pairs.", None),
     ("tap_websocket", True, "Speak Responses over WebSocket; off: upgrades are answered 426 at once.", None),
     ("tap_replay", "", "Answer from this stored session instead of vLLM.", None),
@@ -60,25 +67,56 @@ OPTIONS: tuple[tuple[str, str | int | bool, str, tuple[str, ...] | None], ...] =
 """Name, default, what it is, and the values it may have."""
 
 
+def _give_up(error: Exception) -> NoReturn:
+    # No Exception, which mitmproxy would catch, log and outlive.
+    raise SystemExit(f"harnesstap cannot start: {error}") from error
+
+
 class Intercept:
     """The addon. One per mitmdump."""
 
     def __init__(self) -> None:
         self._service: Service | None = None
         self._access: Access | None = None
+        self._egress = Egress()
+        self._traffic: dict[str, Traffic] = {}
         self._users: dict[str, ProxyUser] = {}
         self._extra: tuple[Provider, ...] = ()
         self._reserve: ReserveOptions | None = None
         self._token = secrets.token_urlsafe(24)
         self._started = asyncio.Event()
+        self._configured = False
 
     def load(self, loader: Loader) -> None:
-        """Declare the options."""
-        for name, default, says, choices in OPTIONS:
-            loader.add_option(name, type(default), default, says, choices)
+        """Declare the options. A value of the user's that is none ends the process, see `configure`."""
+        try:
+            for name, default, says, choices in OPTIONS:
+                loader.add_option(name, type(default), default, says, choices)
+            ctx.options.process_deferred()  # what --set gave them; mitmproxy would do it after us, and say nothing
+            if unknown := sorted(name for name in ctx.options.deferred if name.startswith("tap_")):
+                known = ", ".join(name for name, *_ in OPTIONS)
+                raise exceptions.OptionsError(f"no option {', '.join(unknown)}; there are {known}")
+        except exceptions.OptionsError as error:
+            _give_up(error)
 
     def configure(self, updated: set[str]) -> None:
-        """Check the options, and point mitmproxy at our CA before it makes one of its own."""
+        """Check the options, and point mitmproxy at our CA before it makes one of its own.
+
+        An error at start-up ends the process: mitmproxy would go on without this addon, without a word, as a proxy that
+        passes everything on to the provider.
+        """
+        try:
+            self._configure(updated)
+        except exceptions.OptionsError as error:
+            if self._configured:
+                raise
+            _give_up(error)
+        self._configured = True
+
+    def _configure(self, updated: set[str]) -> None:
+        for name, _, _, choices in OPTIONS:
+            if choices is not None and (value := getattr(ctx.options, name)) not in choices:
+                raise exceptions.OptionsError(f"{name} {value!r}: choose one of {', '.join(choices)}")
         if updated & {"tap_providers", "tap_home"}:
             try:
                 self._extra = parse_extra(ctx.options.tap_providers)
@@ -89,20 +127,33 @@ class Intercept:
                 confdir=str(authority.directory),
                 connection_strategy="lazy",  # eager would call the provider at CONNECT
                 upstream_cert=False,  # and so would a look at its certificate
+                # Of no host. Where there are some, mitmproxy waits for the whole of a client's hello, as we must.
+                ignore_hosts=[*{*ctx.options.ignore_hosts, "(?!)"}],
                 flow_detail=0,  # the log must show no key and no prompt
             )
         if any(name.startswith("tap_replay") for name in updated):
             self._reserve = _reserve()
         if not ctx.options.tap_engine.startswith(("http://", "https://")):
             raise exceptions.OptionsError(f"tap_engine {ctx.options.tap_engine!r}: write http://HOST:PORT")
-        if updated & {"tap_keys", "tap_home", "listen_host"}:
+        try:
+            self._egress = Egress.parse(ctx.options.tap_egress, ctx.options.tap_allow)
+            ports = parse_session_ports(ctx.options.tap_session_ports)
+        except ValueError as error:
+            raise exceptions.OptionsError(str(error)) from error
+        if updated & {"tap_keys", "tap_home", "listen_host", "tap_session_ports"}:
             home = Path(ctx.options.tap_home).expanduser()
-            self._access = Access(home, ctx.options.tap_keys, ctx.options.listen_host)
+            self._access = Access(home, ctx.options.tap_keys, ctx.options.listen_host, ports)
 
     async def running(self) -> None:
         """Start the gateway and look at vLLM. What can't work is an error now, and mitmdump stops."""
         options = ctx.options
         assert self._access is not None
+        # A port that a mode of the user's listens on stays that mode's: `--mode reverse:...@PORT`, say.
+        listening = {ProxyMode.parse(mode).custom_listen_port for mode in options.mode}
+        ports = parse_session_ports(options.tap_session_ports)
+        ours = [f"regular@127.0.0.1:{port}" for port in ports if port not in listening]
+        # Not in `configure`: mitmproxy has read the modes before it loads a script.
+        options.update(mode=[*options.mode, *ours])
         config = GatewayConfig(
             sampling=options.tap_sampling,
             reasoning=options.tap_reasoning,
@@ -141,7 +192,7 @@ class Intercept:
         if not self._admit(flow):
             return
         host = flow.request.host.lower().rstrip(".")  # where it wants to go, whatever its Host header says
-        if not self._is_provider(host) and ctx.options.tap_egress == "refuse":
+        if not self._is_provider(host) and not self._egress.lets_out(host):
             self._refuse(flow, host)
 
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
@@ -149,23 +200,59 @@ class Intercept:
         host, port = data.server.address or ("", 0)
         if self._service is not None and (host, port) == ("127.0.0.1", self._service.port):
             return
-        if ctx.options.tap_egress == "refuse" or self._is_provider(host):
+        if self._is_provider(host) or not self._egress.lets_out(host):
             data.server.error = f"harnesstap opens no connection to {host}:{port}"
 
     def tls_clienthello(self, data: tls.ClientHelloData) -> None:
-        """End TLS for providers; let other TLS pass untouched only where the egress policy says so.
+        """End TLS for providers.
 
         A foreign name inside a tunnel to a provider is ended here as well, and fails the client's check: passed on,
         it would reach the provider.
         """
         server = data.context.server
-        asked = server.address[0] if server.address else ""
-        name = data.client_hello.sni or asked
+        name = data.client_hello.sni or (server.address[0] if server.address else "")
         if self._is_provider(name):
             # The leaf names the server's address too, which may be one that our CA must not sign for.
             server.address = (name, 443)
-        elif ctx.options.tap_egress == "tunnel" and not self._is_provider(asked):
-            data.ignore_connection = True
+
+    def next_layer(self, nextlayer: layer.NextLayer) -> None:
+        """Let TLS to a host that is let out pass untouched; of one that is recorded, mitmproxy tells us the bytes."""
+        server, data = nextlayer.context.server, nextlayer.data_client()
+        if server.address is None or nextlayer.context.client.tls_established or not starts_like_tls_record(data):
+            return
+        try:
+            hello = parse_client_hello(data)
+        except ValueError:
+            return  # no TLS, or broken: mitmproxy's own layer says so
+        if hello is None:
+            return  # more of it is to come, for which mitmproxy waits: see `configure`
+        if not isinstance(nextlayer.context.client.proxy_mode, RegularMode) and hello.sni:
+            server.address = (hello.sni, 443)  # nobody has said where it goes but the client's TLS
+        asked = server.address[0]
+        if any(map(self._is_provider, (asked, hello.sni or ""))) or not self._egress.lets_out(asked):
+            return
+        nextlayer.layer = layers.TCPLayer(nextlayer.context, ignore=not self._egress.records(asked))
+
+    def tcp_start(self, flow: tcp.TCPFlow) -> None:
+        """A tunnel that is counted."""
+        host = flow.server_conn.address[0] if flow.server_conn.address else ""
+        if self._egress.records(host):
+            self._traffic[flow.id] = Traffic(self._session_of(flow.client_conn), host)
+
+    def tcp_message(self, flow: tcp.TCPFlow) -> None:
+        """Bytes pass; only their number is kept."""
+        message = flow.messages[-1]
+        if (traffic := self._traffic.get(flow.id)) is not None:
+            (traffic.sending if message.from_client else traffic.receiving)(message.content)
+        del flow.messages[:-1]
+
+    def tcp_end(self, flow: tcp.TCPFlow) -> None:
+        """A tunnel was closed."""
+        self._count(flow.id)
+
+    def tcp_error(self, flow: tcp.TCPFlow) -> None:
+        """A tunnel broke."""
+        self._count(flow.id)
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         """Send a provider's request to the gateway, streamed both ways."""
@@ -177,8 +264,11 @@ class Intercept:
         flow.request.headers.pop("proxy-authorization", None)
         host = flow.request.pretty_host.lower().rstrip(".")
         if not self._is_provider(host):
-            if ctx.options.tap_egress == "refuse" or flow.request.scheme == "https":
+            if flow.request.scheme == "https" or not self._egress.lets_out(host):
                 self._refuse(flow, host)
+            elif self._egress.records(host):
+                traffic = self._traffic[flow.id] = Traffic(user.session, host)
+                flow.request.stream = traffic.sending
             return
         for name in OURS:
             flow.request.headers.pop(name, None)
@@ -196,7 +286,16 @@ class Intercept:
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         """Bytes pass as they come."""
         if flow.response is not None:
-            flow.response.stream = True
+            traffic = self._traffic.get(flow.id)
+            flow.response.stream = True if traffic is None else traffic.receiving
+
+    def response(self, flow: http.HTTPFlow) -> None:
+        """A request was answered."""
+        self._count(flow.id)
+
+    def error(self, flow: http.HTTPFlow) -> None:
+        """A request broke off."""
+        self._count(flow.id)
 
     def websocket_message(self, flow: http.HTTPFlow) -> None:
         """Messages pass; mitmproxy would keep all of them as long as the connection lives."""
@@ -207,7 +306,9 @@ class Intercept:
         """Read the proxy user of a connection; a refused one gets its 407."""
         assert self._access is not None
         try:
-            user = self._access.check(flow.request.headers.get("proxy-authorization"))
+            # The listener's: where a transparent one was connected to is where the client meant to go.
+            port = flow.client_conn.proxy_mode.listen_port(ctx.options.listen_port)
+            user = self._access.check(flow.request.headers.get("proxy-authorization"), port)
         except PermissionError as error:
             logger.warning("407 to %s: %s", flow.client_conn.peername[0], error)  # few clients show the body
             flow.response = challenge(str(error))
@@ -215,8 +316,25 @@ class Intercept:
         self._users[flow.client_conn.id] = user
         return True
 
+    def _session_of(self, client: connection.Client) -> str | None:
+        user = self._users.get(client.id)
+        return None if user is None else user.session
+
+    def _count(self, flow_id: str) -> None:
+        """Tell of a connection that was let out, once it is over."""
+        if (traffic := self._traffic.pop(flow_id, None)) is None:
+            return
+        logger.info(
+            "%s let out to %s: %d bytes sent, %d received",
+            traffic.session or "a caller without a session", traffic.host, traffic.sent, traffic.received,
+        )  # fmt: skip
+        if traffic.session is not None and self._service is not None:
+            self._service.add_traffic(
+                traffic.session, traffic.host, sent=traffic.sent, received=traffic.received
+            )  # fmt: skip
+
     def _refuse(self, flow: http.HTTPFlow, host: str) -> None:
-        logger.warning("403 for %s: no provider, and tap_egress is refuse (`tap up --egress tunnel` lets it out)", host)
+        logger.warning("403 for %s: no provider, and not let out (`tap up --allow %s` does)", host, host)
         flow.response = refusal(host)
 
     def _is_provider(self, host: str) -> bool:

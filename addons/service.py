@@ -86,6 +86,11 @@ class Service:
         self.port = await self._gateway.start(port=options.port)
         return self.port
 
+    def add_traffic(self, session: str, host: str, *, sent: int, received: int) -> None:
+        """Record what a session sent beside its model calls."""
+        if self._recorder is not None:
+            self._recorder.add_traffic(session, host, sent=sent, received=received)
+
     def forget(self) -> None:
         """Drop what is only cached in memory; everything must go on from the record."""
         if self._calls is not None:

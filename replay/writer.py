@@ -27,7 +27,7 @@ from typing import Any, Self, get_args
 
 from sqlalchemy import Connection
 
-from replay import operations, owners, search
+from replay import operations, owners, search, traffic
 from replay.operations import ItemCache, Prepared
 from replay.owners import Owner
 from replay.records import NewBatch, NewSession, NewTurn, Purpose, SessionStatus, TurnEnd, check_reward
@@ -95,6 +95,11 @@ class Recorder:
     def mark_delivered(self, turn_id: int, at: float) -> Future[None]:
         """Record that the harness took the terminal event, at time `at`."""
         return self._submit(lambda: operations.prepare_delivered(turn_id, at))
+
+    def add_traffic(self, session: str, host: str, *, sent: int, received: int) -> Future[None]:
+        """Add a connection to `host` beside the model calls, and its bytes, to the session's metadata."""
+        at = time.time()
+        return self._submit(lambda: traffic.prepare_traffic(session, host, sent=sent, received=received, at=at))
 
     def score(
         self,

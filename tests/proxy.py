@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ class Proxy:
     store: str
     log: Path
     process: asyncio.subprocess.Process
+    session_port: int = 0
+    """Of the session whose own port it is, where there is one."""
 
     def environment(self, session: str | None = None, key: str | None = None) -> dict[str, str]:
         """What a harness process gets, on top of a bare environment."""
@@ -64,13 +66,17 @@ class Proxy:
 
 
 @asynccontextmanager
-async def mitmdump(folder: Path, engine: str, *, wait: bool = True, **options: str) -> AsyncIterator[Proxy]:
-    """Run `mitmdump -s addons/intercept.py` over `engine` until the block ends."""
+async def mitmdump(
+    folder: Path, engine: str, *, wait: bool = True, modes: Sequence[str] = (), **options: str
+) -> AsyncIterator[Proxy]:
+    """Run `mitmdump -s addons/intercept.py` over `engine` until the block ends; `modes` are further ways in."""
     port, home, log = free_port(), folder / "home", folder / "mitmdump.log"
     store = f"sqlite:///{folder / 'record.db'}"
     settings = {"tap_engine": engine, "tap_store": store, "tap_home": str(home), **options}
     command = [str(Path(sys.executable).with_name("mitmdump")), "-s", str(ROOT / "addons" / "intercept.py")]
     command += ["--listen-host", "127.0.0.1", "--listen-port", str(port)]
+    for mode in ("regular", *modes) if modes else ():
+        command += ["--mode", mode]
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
     with log.open("w") as sink:

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from addons import egress as leaving
+from addons.access import parse_session_ports
 from addons.commands.common import DEFAULT_HOME, STORE, Home, Port, Providers, StoreUrl, err, reported
 from addons.providers import parse_extra, provider_hosts
 from certs import ca
@@ -49,6 +51,7 @@ class Egress(enum.StrEnum):
 
     refuse = "refuse"
     tunnel = "tunnel"
+    record = "record"
 
 
 def up(
@@ -71,8 +74,16 @@ def up(
     provider: Providers = None,
     parser: Annotated[str, typer.Option(help="How replies are read into reasoning, text and tool calls.")] = "auto",
     egress: Annotated[
-        Egress, typer.Option(help="Hosts that are no provider's: refuse them, or tunnel untouched.")
+        Egress, typer.Option(help="Other hosts: refuse, tunnel untouched, or that and record who sent how much where.")
     ] = Egress.refuse,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST|WORD", help=f"Let these out and record it: hosts, or {', '.join(leaving.PRESETS)}."),
+    ] = None,
+    session_port: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PORT", help="A port on loopback that is one session's; no key is needed there."),
+    ] = None,
     sampling: Annotated[
         SamplingPolicy,
         typer.Option(help="Sampling parameters: those the harness asks, or the full distribution at temperature 1."),
@@ -94,6 +105,8 @@ def up(
     tap up --engine http://gpu-7:8000 --store postgresql+psycopg://localhost/rl
     tap up --sampling full --max-tokens 4096       # on-policy rollouts, whatever temperature a harness asks
     tap up --listen 0.0.0.0 --egress tunnel        # for containers; session keys are then compulsory
+    tap up --allow pypi,npm,github                 # a task that installs packages; bytes by host in the record
+    tap up --session-port try-1=8081               # for a harness that cannot have a user in its proxy URL
     tap up --provider llm.example.com=chat -- --set termlog_verbosity=debug
     """
     extra = ",".join(provider or ())
@@ -101,6 +114,8 @@ def up(
         authority = ca.ensure(home, provider_hosts(parse_extra(extra)))
         if not engine.startswith(("http://", "https://")):
             raise ValueError(f"engine {engine!r}: write http://HOST:PORT")
+        leaving.Egress.parse(egress.value, ",".join(allow or ()))
+        parse_session_ports(",".join(session_port or ()))
         if model:
             _check_model(model, parser)
     options = {
@@ -114,6 +129,8 @@ def up(
         "tap_providers": extra,
         "tap_parser": parser,
         "tap_egress": egress.value,
+        "tap_allow": ",".join(allow or ()),
+        "tap_session_ports": ",".join(session_port or ()),
         "tap_sampling": sampling.value,
         "tap_reasoning": reasoning.value,
         "tap_images": images.value,
@@ -121,8 +138,11 @@ def up(
     }
     arguments = ["--listen-host", listen, "--listen-port", str(port)]
     arguments += ["-s", str(Path(__file__).parents[1] / "intercept.py")]
+    # A value given after -- stands in the place of ours: mitmproxy takes no option twice.
+    given = {word.partition("=")[0] for before, word in zip(context.args, context.args[1:]) if before == "--set"}
     for name, value in options.items():
-        arguments += ["--set", f"{name}={value}"]
+        if name not in given:
+            arguments += ["--set", f"{name}={value}"]
     err.print(f"tap: proxy on {listen}:{port}, model from {engine}, record in {store}", highlight=False)
     sys.stderr.flush()
     # Of the same environment whatever is on PATH, and with no Typer left in the process.
