@@ -110,7 +110,7 @@ class Placer:
                 logger.info("turn %d: no bridge to the next turn (%s)", parent.turn_id, refusal)
                 fork = _Fork("template", f"after turn {parent.turn_id}: {refusal.reason}", parent.purpose)
             else:
-                purpose = purpose_of(call, trail, caller, parent.purpose, known)
+                purpose = purpose_of(call, trail, caller, parent.purpose, known, continues=True)
                 return Placement(
                     trail, parent, None, self._note(parent, trail), purpose,
                     [*parent.prompt, *parent.sampled, *suffix.ids], suffix.ids, _new(trail),

@@ -64,10 +64,12 @@ class Known:
     """Who called first for its agent: the program that runs the session."""
 
 
-def purpose_of(call: Call, trail: Trail, caller: Caller, parent: Purpose | None, known: Known) -> Purpose:
-    """Tell a turn's purpose; `parent` is that of the turn it continues or would continue, if any."""
+def purpose_of(
+    call: Call, trail: Trail, caller: Caller, parent: Purpose | None, known: Known, *, continues: bool = False
+) -> Purpose:
+    """Tell a turn's purpose; `parent` is that of the turn it `continues`, or would continue, if any."""
     tools = bool(call.conversation.tools)
-    if parent is None and _another_program(caller, known.agent):
+    if not continues and _another_program(caller, known.agent):
         return "agent_authored"
     if caller.kind == "compaction" or call.compaction:
         return "compaction"

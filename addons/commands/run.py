@@ -94,12 +94,12 @@ def run(
     provider. A harness that won't start without a key gets a placeholder by
     --dummy-key.
 
-    With --isolate the harness cannot go round the proxy: connections to anywhere
-    else are refused at once, and named at the end. With --no-env, what it sends to
-    ports 80 and 443 of any host is led through the proxy, and our CA is in the
-    files where it looks for one; Node and Bun, which look in none, still get
-    NODE_EXTRA_CA_CERTS. Servers on the machine's loopback are out of reach in both.
-    It is no jail: files are the machine's.
+    With --isolate the harness cannot go round the proxy: connections to
+    anywhere else are refused at once, and named at the end. With --no-env, what
+    it sends to ports 80 and 443 of any host is led through the proxy, and our
+    CA is in the files where it looks for one; Node and Bun, which look in none,
+    still get NODE_EXTRA_CA_CERTS. In both, servers on the machine's loopback
+    are out of reach, and files are the machine's: it is no jail.
     """
     modes: dict[isolation.Mode, bool] = {"isolate": isolate, "no-env": no_env, "count": count_direct}
     chosen = [mode for mode, wanted in modes.items() if wanted]

@@ -25,8 +25,10 @@ def call(system: str = "", user: str = "hi", *, tools: bool = False, reply: bool
     return Call(conversation, Sampling(), "m", stream=False)
 
 
-def purpose(of: Call, caller: Caller = CALLER, parent: Purpose | None = None, known: Known = NEW) -> Purpose:
-    return purpose_of(of, trail(of.conversation), caller, parent, known)
+def purpose(
+    of: Call, caller: Caller = CALLER, parent: Purpose | None = None, known: Known = NEW, *, continues: bool = False
+) -> Purpose:
+    return purpose_of(of, trail(of.conversation), caller, parent, known, continues=continues)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,8 @@ def test_what_the_agent_started_is_its_own() -> None:
         assert purpose(asked, curl, known=RUNNING) == "agent_authored"
         assert purpose(asked, curl, known=replace(RUNNING, same_head=True)) == "agent_authored"
     assert purpose(call(tools=True), replace(curl, harness="codex", kind="main"), known=RUNNING) == "agent_authored"
-    assert purpose(call(reply=True), curl, "main", RUNNING) == "main", "it goes on with what the agent said"
+    assert purpose(call(reply=True), curl, "main", RUNNING) == "agent_authored", "it only begins as the agent's"
+    assert purpose(call(reply=True), curl, "main", RUNNING, continues=True) == "main", "it goes on with it"
     assert purpose(call(tools=True), curl) == "main", "it is the first: a session of its own"
 
 
