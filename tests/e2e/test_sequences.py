@@ -21,8 +21,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from addons.config import GatewayConfig
+from addons.conversation import Conversation, Message
+from addons.engine import Engine
 from addons.model import ModelFiles
-from addons.prompts import ReasoningPolicy
+from addons.prompts import Prompts, ReasoningPolicy
 from addons.service import Service, ServiceOptions
 from replay.reader import Reader
 from replay.schema import Turn
@@ -30,7 +32,6 @@ from replay.store import Store
 from tests.e2e import memorised
 from tests.e2e.memorised import LINES, SYSTEM, WEATHER, Line
 from tests.e2e.wiretap import Completion, Wiretap
-from trainer import processes, serve
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
@@ -42,14 +43,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
 
 @pytest.fixture(scope="module")
 def vllm(model: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    log, port = tmp_path_factory.mktemp("vllm") / "vllm.log", processes.free_port()
-    options = serve.ServeOptions(model=str(model.path), port=port, kv_cache_gib=1)
-    process = serve.start(options, log=log)
-    try:
-        serve.wait_ready(f"http://127.0.0.1:{port}", process, log=log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        processes.stop(process)
+    with memorised.served(model, tmp_path_factory.mktemp("vllm")) as url:
+        yield url
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -189,6 +184,17 @@ async def test_the_template_decides_what_becomes_of_reasoning(
     assert roots[:2] == [0, 2]
     assert {played.turns[index].drift_reason for index in roots[1:]} == {"template"}
     assert "<think>" not in str(model.tokenizer.decode(played.stored[2][0]))
+
+
+async def test_the_server_shows_what_it_serves(vllm: str, model: ModelFiles) -> None:
+    """As `trainer serve` starts it; and it writes a conversation as we do."""
+    async with aiohttp.ClientSession() as http:
+        engine = Engine(vllm, http)
+        assert await engine.chat_template() == model.template
+        facts = await engine.facts()
+        said = [Message("user", "Hello?"), Message("assistant", "Yes."), Message("user", "Good.")]
+        ours = Prompts(model).first(Conversation(tuple(said)))
+        assert await engine.tokenize_chat(facts, [{"role": m.role, "content": m.content} for m in said]) == ours
 
 
 def after(played: Played, turn: int) -> list[int]:
