@@ -26,7 +26,8 @@ from addons.placement import Placement, Placer, nowhere
 from addons.recalled import recalled
 from addons.replies import ReplyParser
 from addons.request import Request
-from addons.reserve import Reserve, ReserveOptions
+from addons.reserve import Reserve
+from addons.reserve_options import ReserveOptions
 from addons.running import Runner, described
 from addons.sampling import Plan, plan
 from addons.sessions import Attempt, LiveSession, Sessions
@@ -143,12 +144,13 @@ class Calls:
             else:
                 media.check(call, sees=model.images is not None, policy=self._config.images)
                 placement = await self._placer.place(model, session, request.caller, call, digested)
+                caps = [cap for cap in (self._config.output_cap, session.budget.begin()) if cap is not None]
                 thinking = model.parser.thinking(placement.prompt)
                 constraint = constraint_of(call, model.markup, thinking=thinking)
                 sampling = plan(
                     call.sampling if self.reserve is None else self.reserve.sampling(call.sampling),
                     policy=self._config.sampling, prompt_tokens=len(placement.prompt), window=model.facts.window,
-                    output_cap=self._config.output_cap, stop_ids=tuple(sorted(model.files.stop_ids)),
+                    output_cap=min(caps, default=None), stop_ids=tuple(sorted(model.files.stop_ids)),
                     constraint=constraint, top_logprobs=call.top_logprobs,
                     train_constrained=self._config.train_constrained,
                 )  # fmt: skip

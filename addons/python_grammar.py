@@ -29,7 +29,7 @@ _TYPES = {
 def python_arguments(schema: dict[str, Any]) -> str:
     """EBNF of `key=value, ...` for a tool's parameters: the required ones first, the others in order or not at all.
 
-    Types are held at the first level; what is inside lists and mappings is free, and may be JSON, as templates write it.
+    Types are held at the first level; inside lists and mappings all is free, and may be JSON, as templates write it.
     """
     properties: dict[str, Any] = schema.get("properties") or {}
     if not properties:

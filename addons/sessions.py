@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from addons import meaning
+from addons.budget import Budget
 from addons.caller import Caller
 from addons.contexts import Contexts
 from addons.conversation import Message
@@ -69,6 +70,7 @@ class LiveSession:
     agent: Caller | None = None
     """Who called first for its agent: the program that runs the session."""
     summaries: deque[str] = field(default_factory=lambda: deque(maxlen=KEEP_SUMMARIES))
+    budget: Budget = field(default_factory=Budget)
     placing: asyncio.Lock = field(default_factory=asyncio.Lock)
     undelivered: OrderedDict[str, Attempt] = field(default_factory=OrderedDict)
     """By what a retry has in common with the call."""
@@ -132,6 +134,7 @@ class LiveSession:
 
     def settle(self, turn: LiveTurn) -> None:
         """A turn is over. One that failed or was aborted has nothing to deliver: only its id is kept."""
+        self.budget.tokens += len(turn.ids)
         for attempt in self.undelivered.values():
             if attempt.turn is turn and (turn.error is not None or turn.dropped):
                 attempt.turn = None
@@ -189,6 +192,7 @@ class Sessions:
         roots = self._ancestry.roots(session_id)
         mains = [turn for turn in roots if turn.purpose == "main"]
         live = LiveSession(session_id, name, resumed=self._ancestry.has_turns(session_id))
+        live.budget = self._budget(name)
         live.offers_tools = any(turn.tools is not None for turn in roots)
         live.heads = OrderedDict((turn.id, self._contexts.head_of(turn)) for turn in reversed(mains[:KEEP_SUMMARIES]))
         if roots:
@@ -197,6 +201,15 @@ class Sessions:
         if not live.offers_tools:
             live.toolless = {root for root in live.heads if not self._ancestry.children(root)}
         return live
+
+    def _budget(self, name: str) -> Budget:
+        session = self._reader.session(name)
+        budget = Budget.of(session.meta)
+        if budget.limited:
+            turns = self._reader.turns(session)
+            budget.turns = sum(turn.status != "failed" or turn.n_sampled > 0 for turn in turns)
+            budget.tokens = sum(turn.n_sampled for turn in turns)
+        return budget
 
 
 def _quotes(text: str, summary: str) -> bool:

@@ -153,7 +153,11 @@ class Emitter:
         self._state = then
 
 
-_ERRORS = {401: ("invalid_request_error", "invalid_api_key"), 429: ("requests", "rate_limit_exceeded")}
+_ERRORS = {
+    401: ("invalid_request_error", "invalid_api_key"),
+    402: ("insufficient_quota", "insufficient_quota"),
+    429: ("requests", "rate_limit_exceeded"),
+}
 """Type and code by HTTP status, where the provider has its own."""
 
 

@@ -30,7 +30,7 @@ def stream_error(error: CallError) -> dict[str, Any]:
         described["type"] = described["code"] = "rate_limit_exceeded"
         if error.retry_after is not None:
             described["message"] += f" Please try again in {error.retry_after}s."
-    elif error.kind != "context_length":
+    elif error.kind != "context_length" and error.status != 402:
         described["code"] = "server_error"
     return described
 
