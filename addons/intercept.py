@@ -13,22 +13,21 @@ import secrets
 from pathlib import Path
 from typing import NoReturn
 
-from mitmproxy import connection, ctx, exceptions, http, tcp, tls
+from mitmproxy import connection, ctx, exceptions, http, tls
 from mitmproxy.addonmanager import Loader
-from mitmproxy.net.tls import starts_like_tls_record
-from mitmproxy.proxy import layer, layers, server_hooks
-from mitmproxy.proxy.layers.tls import parse_client_hello
-from mitmproxy.proxy.mode_specs import ProxyMode, RegularMode
+from mitmproxy.proxy import server_hooks
+from mitmproxy.proxy.mode_specs import ProxyMode
 
 from addons.access import Access, ProxyUser, challenge, parse_session_ports, refusal
 from addons.caller import HOST_HEADER, OURS, SESSION_HEADER, TOKEN_HEADER
 from addons.config import GatewayConfig
-from addons.egress import Egress, Traffic
+from addons.egress import Egress
 from addons.errors import CallError
+from addons.let_out import LetOut
 from addons.model import ModelError
 from addons.providers import Provider, is_provider, parse_extra, provider_hosts
 from addons.replies import UnknownParser
-from addons.reserve import ReserveOptions, parse_edits, parse_ignore, parse_sampling
+from addons.reserve_options import ReserveOptions, parse_edits, parse_ignore, parse_sampling
 from addons.service import Service, ServiceOptions
 from certs.ca import ensure
 from certs.files import TrustError, default_home
@@ -78,8 +77,8 @@ class Intercept:
     def __init__(self) -> None:
         self._service: Service | None = None
         self._access: Access | None = None
-        self._egress = Egress()
-        self._traffic: dict[str, Traffic] = {}
+        self._let_out = LetOut(self._is_provider, self._session_of, self._add_traffic)
+        self.addons = [self._let_out]  # mitmproxy hands each event to these, too
         self._users: dict[str, ProxyUser] = {}
         self._extra: tuple[Provider, ...] = ()
         self._reserve: ReserveOptions | None = None
@@ -136,7 +135,7 @@ class Intercept:
         if not ctx.options.tap_engine.startswith(("http://", "https://")):
             raise exceptions.OptionsError(f"tap_engine {ctx.options.tap_engine!r}: write http://HOST:PORT")
         try:
-            self._egress = Egress.parse(ctx.options.tap_egress, ctx.options.tap_allow)
+            self._let_out.egress = Egress.parse(ctx.options.tap_egress, ctx.options.tap_allow)
             ports = parse_session_ports(ctx.options.tap_session_ports)
         except ValueError as error:
             raise exceptions.OptionsError(str(error)) from error
@@ -192,7 +191,7 @@ class Intercept:
         if not self._admit(flow):
             return
         host = flow.request.host.lower().rstrip(".")  # where it wants to go, whatever its Host header says
-        if not self._is_provider(host) and not self._egress.lets_out(host):
+        if not self._is_provider(host) and not self._let_out.egress.lets_out(host):
             self._refuse(flow, host)
 
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
@@ -200,7 +199,7 @@ class Intercept:
         host, port = data.server.address or ("", 0)
         if self._service is not None and (host, port) == ("127.0.0.1", self._service.port):
             return
-        if self._is_provider(host) or not self._egress.lets_out(host):
+        if self._is_provider(host) or not self._let_out.egress.lets_out(host):
             data.server.error = f"harnesstap opens no connection to {host}:{port}"
 
     def tls_clienthello(self, data: tls.ClientHelloData) -> None:
@@ -215,45 +214,6 @@ class Intercept:
             # The leaf names the server's address too, which may be one that our CA must not sign for.
             server.address = (name, 443)
 
-    def next_layer(self, nextlayer: layer.NextLayer) -> None:
-        """Let TLS to a host that is let out pass untouched; of one that is recorded, mitmproxy tells us the bytes."""
-        server, data = nextlayer.context.server, nextlayer.data_client()
-        if server.address is None or nextlayer.context.client.tls_established or not starts_like_tls_record(data):
-            return
-        try:
-            hello = parse_client_hello(data)
-        except ValueError:
-            return  # no TLS, or broken: mitmproxy's own layer says so
-        if hello is None:
-            return  # more of it is to come, for which mitmproxy waits: see `configure`
-        if not isinstance(nextlayer.context.client.proxy_mode, RegularMode) and hello.sni:
-            server.address = (hello.sni, 443)  # nobody has said where it goes but the client's TLS
-        asked = server.address[0]
-        if any(map(self._is_provider, (asked, hello.sni or ""))) or not self._egress.lets_out(asked):
-            return
-        nextlayer.layer = layers.TCPLayer(nextlayer.context, ignore=not self._egress.records(asked))
-
-    def tcp_start(self, flow: tcp.TCPFlow) -> None:
-        """A tunnel that is counted."""
-        host = flow.server_conn.address[0] if flow.server_conn.address else ""
-        if self._egress.records(host):
-            self._traffic[flow.id] = Traffic(self._session_of(flow.client_conn), host)
-
-    def tcp_message(self, flow: tcp.TCPFlow) -> None:
-        """Bytes pass; only their number is kept."""
-        message = flow.messages[-1]
-        if (traffic := self._traffic.get(flow.id)) is not None:
-            (traffic.sending if message.from_client else traffic.receiving)(message.content)
-        del flow.messages[:-1]
-
-    def tcp_end(self, flow: tcp.TCPFlow) -> None:
-        """A tunnel was closed."""
-        self._count(flow.id)
-
-    def tcp_error(self, flow: tcp.TCPFlow) -> None:
-        """A tunnel broke."""
-        self._count(flow.id)
-
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         """Send a provider's request to the gateway, streamed both ways."""
         # A tunnel was admitted once; requests to a proxy in plain HTTP each carry, and may change, their user.
@@ -264,11 +224,8 @@ class Intercept:
         flow.request.headers.pop("proxy-authorization", None)
         host = flow.request.pretty_host.lower().rstrip(".")
         if not self._is_provider(host):
-            if flow.request.scheme == "https" or not self._egress.lets_out(host):
+            if flow.request.scheme == "https" or not self._let_out.egress.lets_out(host):
                 self._refuse(flow, host)
-            elif self._egress.records(host):
-                traffic = self._traffic[flow.id] = Traffic(user.session, host)
-                flow.request.stream = traffic.sending
             return
         for name in OURS:
             flow.request.headers.pop(name, None)
@@ -285,17 +242,8 @@ class Intercept:
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         """Bytes pass as they come."""
-        if flow.response is not None:
-            traffic = self._traffic.get(flow.id)
-            flow.response.stream = True if traffic is None else traffic.receiving
-
-    def response(self, flow: http.HTTPFlow) -> None:
-        """A request was answered."""
-        self._count(flow.id)
-
-    def error(self, flow: http.HTTPFlow) -> None:
-        """A request broke off."""
-        self._count(flow.id)
+        if flow.response is not None and not flow.response.stream:
+            flow.response.stream = True
 
     def websocket_message(self, flow: http.HTTPFlow) -> None:
         """Messages pass; mitmproxy would keep all of them as long as the connection lives."""
@@ -320,18 +268,9 @@ class Intercept:
         user = self._users.get(client.id)
         return None if user is None else user.session
 
-    def _count(self, flow_id: str) -> None:
-        """Tell of a connection that was let out, once it is over."""
-        if (traffic := self._traffic.pop(flow_id, None)) is None:
-            return
-        logger.info(
-            "%s let out to %s: %d bytes sent, %d received",
-            traffic.session or "a caller without a session", traffic.host, traffic.sent, traffic.received,
-        )  # fmt: skip
-        if traffic.session is not None and self._service is not None:
-            self._service.add_traffic(
-                traffic.session, traffic.host, sent=traffic.sent, received=traffic.received
-            )  # fmt: skip
+    def _add_traffic(self, session: str, host: str, sent: int, received: int) -> None:
+        if self._service is not None:
+            self._service.add_traffic(session, host, sent=sent, received=received)
 
     def _refuse(self, flow: http.HTTPFlow, host: str) -> None:
         logger.warning("403 for %s: no provider, and not let out (`tap up --allow %s` does)", host, host)

@@ -14,8 +14,8 @@ from addons.config import GatewayConfig
 from addons.engine import Engine
 from addons.errors import EngineUnavailable
 from addons.gateway import Gateway
-from addons.reserve import ReserveOptions
 from addons.reserve_backend import OfflineBackend
+from addons.reserve_options import ReserveOptions
 from replay.reader import Reader
 from replay.store import Store
 from replay.writer import Recorder

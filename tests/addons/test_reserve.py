@@ -17,7 +17,7 @@ from addons.caller import SESSION_HEADER, TOKEN_HEADER
 from addons.config import GatewayConfig
 from addons.errors import CallError
 from addons.model import ModelFiles
-from addons.reserve import ReserveOptions, parse_edits, parse_ignore, parse_sampling
+from addons.reserve_options import ReserveOptions, parse_edits, parse_ignore, parse_sampling
 from addons.service import Service, ServiceOptions
 from replay.reader import Reader
 from replay.store import Store
