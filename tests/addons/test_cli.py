@@ -259,6 +259,8 @@ def test_up_becomes_mitmdump_with_our_options(home: Path, monkeypatch: pytest.Mo
         "tap_reasoning": "keep",
         "tap_images": "placeholder",
         "tap_max_tokens": "0",
+        "tap_allow": "",
+        "tap_session_ports": "",
     }
     assert {"llm.example.com", "x.example.com"} <= set(ca.load(home).hosts)
     declared = Declared()
