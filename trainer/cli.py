@@ -8,7 +8,6 @@ from trainer.commands.check import check
 from trainer.commands.dpo import dpo
 from trainer.commands.evaluate import evaluate
 from trainer.commands.grpo import grpo
-from trainer.commands.install import install
 from trainer.commands.push import push
 from trainer.commands.rebuild import rebuild
 from trainer.commands.rollout import rollout
@@ -27,23 +26,22 @@ app = typer.Typer(
 \b
     trainer serve MODEL                   # terminal 1: vLLM, exact logprobs, reloadable weights
     tap up                                # terminal 2: the proxy that harnesses talk through
-    trainer install mini-swe-agent        # terminal 3
+    tap harness install mini-swe-agent    # terminal 3
     trainer rollout TASKS --run first     # sessions with rewards, in the record
     trainer grpo --model MODEL            # one update, pushed into the running vLLM
     trainer rollout TASKS --run second    # the same tasks, new weights
 """,
 )
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(serve)
-app.command()(install)
 app.command()(rollout)
 app.command()(grpo)
 app.command()(push)
 app.command()(sft)
 app.command()(dpo)
-app.command()(rebuild)
 app.command("eval")(evaluate)
-app.command()(check)
 app.command()(run)
+app.command()(check)
+app.command()(rebuild)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ without new rollouts. A session whose task nobody could judge is shown to a file
 Shipped: `fewer_calls`, `length`, `format`.
 """
 
-from replay.rewards.files import RewardError, RewardFile, load
+from replay.rewards.files import RewardError, RewardFile, load, parse
 from replay.rewards.rollouts import Rollout, rollouts
 from replay.rewards.scoring import Scored, again
 
-__all__ = ["RewardError", "RewardFile", "Rollout", "Scored", "again", "load", "rollouts"]
+__all__ = ["RewardError", "RewardFile", "Rollout", "Scored", "again", "load", "parse", "rollouts"]

@@ -74,3 +74,16 @@ def load(name: str, settings: Mapping[str, float] | None = None) -> RewardFile:
         if setting not in known:
             raise RewardError(f"{path}: reward() takes no {setting!r}; it takes: {', '.join(known) or 'nothing'}")
     return RewardFile(path.stem, function, dict(settings or {}))
+
+
+def parse(text: str) -> RewardFile:
+    """The reward file that `NAME` or `NAME:alpha=0.2,least=0.5` names. Raises RewardError."""
+    name, _, settings = text.partition(":")
+    found: dict[str, float] = {}
+    for setting in filter(None, settings.split(",")):
+        key, _, value = setting.partition("=")
+        try:
+            found[key] = float(value)
+        except ValueError as error:
+            raise RewardError(f"{text!r}: {setting!r} is not SETTING=NUMBER") from error
+    return load(name, found)

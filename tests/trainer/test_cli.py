@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "serve", "install", "rollout", "grpo", "push", "sft", "dpo", "eval", "rebuild", "check", "run"]
+    "command", ["", "serve", "rollout", "grpo", "push", "sft", "dpo", "eval", "rebuild", "check", "run"]
 )
 def test_help_shows_examples(command: str) -> None:
     result = RUNNER.invoke(app, [*command.split(), "--help"])
@@ -47,7 +47,6 @@ def test_help_shows_examples(command: str) -> None:
 def test_missing_things_are_named(tmp_path: Path, store: str, checkpoint: Path) -> None:
     assert "no checkpoint in /nowhere" in fails("serve", "/nowhere")
     assert "--host cannot be changed" in fails("serve", str(checkpoint), "--", "--host", "0.0.0.0")
-    assert "no harness called 'nini'" in fails("install", "nini")
     assert "no checkpoint in /nowhere" in fails("push", "/nowhere")
     assert "no database at" in fails("grpo", "--model", str(checkpoint), "--store", f"sqlite:///{tmp_path / 'no.db'}")
     down = fails("grpo", "--model", str(checkpoint), "--store", store, "--engine", "http://127.0.0.1:1")

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from certs import ca
+from certs import ca, isolation
 from certs import harnesses as table
 from certs.files import default_home
 from replay.reader import Reader
-from replay.rewards import RewardFile, load
+from replay.rewards import parse
 from replay.store import Store
 from trainer.commands.common import console, errors
 from trainer.display import RolloutView, sessions_table
@@ -40,7 +40,10 @@ SandboxOption = Annotated[
 PreloadOption = Annotated[
     bool, typer.Option("--preload", help="Import a Python harness once and fork its sessions: much faster starts.")
 ]
-RootOption = Annotated[Path, typer.Option("--root", help="Where `trainer install` installed.")]
+IsolateOption = Annotated[
+    bool, typer.Option("--isolate", help="A network for each harness, with no way out but the proxy (Linux).")
+]
+RootOption = Annotated[Path, typer.Option("--root", help="Where `tap harness install` installed.")]
 FileOption = Annotated[Path, typer.Option("--harness-file", help="A TOML file like the shipped one.")]
 RewardOption = Annotated[
     list[str] | None,
@@ -67,6 +70,7 @@ def make_plan(
     rewards: Sequence[str] = (),
     train: bool = True,
     preload: bool = False,
+    isolate: bool = False,
     sandbox: SandboxChoice = "auto",
 ) -> Plan:
     """The plan that the options describe; raises what `plain_errors` tells, naming the option at fault."""
@@ -74,6 +78,8 @@ def make_plan(
     chosen = [task for task in load_tasks(tasks) if not only or task.name in only]
     if not chosen:
         raise ValueError(f"no task of {tasks} is called {', '.join(only or [])}")
+    if isolate and (reason := isolation.why_not()) is not None:
+        raise ValueError(f"--isolate does not work here: {reason}")
     host, port = _address(proxy)
     _check_proxy(host, port)
     home = default_home()
@@ -91,9 +97,10 @@ def make_plan(
         assignment=assignment,
         timeout=timeout,
         budget=budget or Budget(),
-        rewards=tuple(reward_file(text) for text in rewards),
+        rewards=tuple(parse(text) for text in rewards),
         train=train,
         preload=preload,
+        isolate=isolate,
         sandbox=find_sandbox("off" if preload and sandbox == "auto" else sandbox),
         keep_workspaces=keep,
     )
@@ -126,21 +133,6 @@ def roll_out(plan: Plan, store: Store) -> list[Outcome]:
             note = f"{outcome.attempt.name}: {outcome.note}; see {outcome.log}"
             console.print(note, style="yellow", markup=False)
     return outcomes
-
-
-def reward_file(text: str) -> RewardFile:
-    """NAME, or NAME:alpha=0.2,least=0.5."""
-    name, _, settings = text.partition(":")
-    found: dict[str, float] = {}
-    for setting in filter(None, settings.split(",")):
-        key, given, value = setting.partition("=")
-        try:
-            found[key] = float(value)
-        except ValueError:
-            given = ""
-        if not given:
-            raise ValueError(f"--reward {text!r}: {setting!r} is not NAME=NUMBER")
-    return load(name, found)
 
 
 def _address(text: str) -> tuple[str, int]:

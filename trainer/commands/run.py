@@ -12,6 +12,7 @@ import typer
 
 from certs import harnesses as table
 from replay.reader import Reader
+from replay.rewards import parse
 from replay.store import Store
 from trainer.commands import planning
 from trainer.commands.common import console, errors, plain_errors, quiet_libraries
@@ -73,7 +74,7 @@ def run(
         )
         for name in dict.fromkeys((*plan.rollouts.harnesses, *plan.evaluation.harnesses)):
             table.install(table.get(name), root, say=say, log=directory / "logs" / f"install-{name}.log")
-        rewards = tuple(planning.reward_file(text) for text in plan.rollouts.rewards)
+        rewards = tuple(parse(text) for text in plan.rollouts.rewards)
         box = None if plan.rollouts.preload else planning.find_sandbox(sandbox)
         local.start()
         store = stack.enter_context(Store.open(store_url))

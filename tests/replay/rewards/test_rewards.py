@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from replay.cli import app
 from replay.reader import Reader
 from replay.rewards import RewardError, Rollout, again, load, rollouts
 from tests.replay.conftest import Maker
@@ -105,3 +107,23 @@ def test_a_file_sees_finished_turns_of_agents_only(make: Maker, reader: Reader) 
     make.turn(session, make.end(sampled=[1], status="aborted"))
     [seen] = rollouts(reader, reader.sessions())
     assert (seen.turns, seen.sampled_tokens, seen.truncated, len(seen.replies)) == (1, 3, 1, 1)
+
+
+def test_the_command(make: Maker, reader: Reader, tmp_path: Path) -> None:
+    group(make, [1.0, 1.0], [1, 3])
+    url = reader.store.engine.url.render_as_string(hide_password=False)
+    runner = CliRunner()
+
+    def run(*words: str) -> str:
+        result = runner.invoke(app, ["score", *words, "--store", url])
+        return f"{result.exit_code} {' '.join(result.output.split())}"
+
+    assert "1.5" in run("--again", "fewer_calls:alpha=0.5", "--dry-run")
+    assert stored(reader)["s0"][0] == 1.0
+    assert run("--again", "fewer_calls:alpha=0.5", "--group", "g").startswith("0 ")
+    assert stored(reader)["s0"][0] == 1.5
+    assert run("--plain").startswith("0 ")
+    assert stored(reader)["s0"][0] == 1.0
+    assert "no complete group h" in run("--again", "length", "--group", "h")
+    assert "is not SETTING=NUMBER" in run("--again", "length:budget")
+    assert "name a session" in run()
