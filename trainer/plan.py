@@ -71,6 +71,8 @@ class Plan:
     """Whether the sessions form groups, which a trainer takes."""
     keep_workspaces: bool = False
     sandbox: Sandbox | None = None
+    isolate: bool = False
+    """Give each harness process a network of its own, whose only way out is the proxy."""
     preload: bool = False
     """Fork the sessions of harnesses that can be preloaded from one process that has imported them."""
 
@@ -83,6 +85,8 @@ class Plan:
             raise ValueError("no tasks to roll out" if self.runners else "no harness to roll out with")
         if self.sandbox is not None and self.preload:
             raise ValueError("a preloaded harness cannot be forked into a sandbox: choose one of the two")
+        if self.isolate and self.preload:
+            raise ValueError("a preloaded harness cannot be forked into a network of its own: choose one of the two")
         for task in self.tasks:
             if task.needs_sandbox and self.sandbox is None:
                 raise ValueError(f"{task.path}: a task in Harbor's format runs in a sandbox, and none is used")

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from certs import isolation
 from certs.environment import harness_environment, proxy_url
 from certs.harnesses import environment
 from certs.harnesses.launch import leftovers
@@ -143,7 +144,9 @@ async def _record(plan: Plan, outcome: Outcome, recorder: Recorder, reader: Read
     """Score the session of an attempt that has ended; with the last of its group, add what reward files give."""
     name = outcome.attempt.name
     status: SessionStatus = "failed" if outcome.stage == "failed" else "done"
+    direct = await asyncio.to_thread(_direct, outcome)
     ended = {
+        **({} if direct is None else {"direct": direct}),
         "exit": outcome.exit, "seconds": round(outcome.seconds, 3), "note": outcome.note, "log": str(outcome.log)
     }  # fmt: skip
     recorder.open_session(NewSession(name=name, metadata=ended))
@@ -156,6 +159,14 @@ async def _record(plan: Plan, outcome: Outcome, recorder: Recorder, reader: Read
         mine = next(one for one in shaped if one.session == name)
         reward, parts = mine.reward, mine.parts or parts
     await asyncio.wrap_future(recorder.score(name, reward, parts, status))
+
+
+def _direct(outcome: Outcome) -> list[str] | None:
+    """Connections that an isolated harness tried past the proxy; None where nobody watched to the end."""
+    report = None if outcome.log is None else outcome.log.with_name("network.json")
+    if report is None or not report.exists():
+        return None
+    return list(isolation.read_report(report).direct)
 
 
 def _seconds(plan: Plan, attempt: Attempt) -> float:
@@ -180,6 +191,8 @@ async def _run_harness(
     if plan.sandbox is not None:
         sandbox = replace(plan.sandbox, readable=(*plan.sandbox.readable, *needs_of(program), plan.bundle))
         argv = sandbox.wrap(argv, workspace=workspace, home=directory / "home", inside=attempt.task.inside)
+    if plan.isolate:
+        argv = isolation.wrap(argv, report=directory / "network.json")
     process = await launcher.start(argv, env=env, cwd=workspace, log=directory / "harness.log")
     try:
         return await asyncio.wait_for(process.wait(), _seconds(plan, attempt))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from certs import isolation
 from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.records import NewSession
@@ -21,6 +24,7 @@ from tests.trainer.recording import record_turn
 from trainer.plan import Budget, Outcome, Plan, Runner, attempts
 from trainer.rollout import rollout
 from trainer.tasks import Task, load_tasks
+from trainer.tasks.sandbox import Sandbox, SandboxError
 
 ROOT = Path(__file__).resolve().parents[2]
 # A harness: told what to do by its prompt, it records a turn as the live side would for its session.
@@ -46,6 +50,9 @@ if "hang" in prompt or "daemon" in prompt:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 if "hang" in prompt:
     time.sleep(600)
+if "stray" in prompt:
+    import socket
+    socket.socket().connect_ex(("198.51.100.7", 443))
 if proxy.username.endswith(".0") and "solve" in prompt:
     Path("answer.txt").write_text("42")
 sys.exit(3 if "crash" in prompt else 0)
@@ -98,6 +105,36 @@ def make_plan(tmp_path: Path, tasks: tuple[Task, ...], *, timeout: float = 60.0,
 
 def by_name(outcomes: list[Outcome]) -> dict[str, Outcome]:
     return {outcome.attempt.name: outcome for outcome in outcomes}
+
+
+needs_namespaces = pytest.mark.skipif(
+    isolation.why_not() is not None, reason=f"no namespaces here: {isolation.why_not()}"
+)
+
+
+@needs_namespaces
+async def test_what_an_isolated_harness_tries_past_the_proxy(tmp_path: Path, store: Store) -> None:
+    plan = replace(make_plan(tmp_path, make_tasks(tmp_path, t="stray and solve")), isolate=True)
+    outcomes = await rollout(plan, store)
+    assert [(o.reward, o.exit) for o in outcomes] == [(1.0, 0), (0.0, 0)]
+    sessions = Reader(store).sessions(prefix="r.")
+    assert [(session.meta or {})["direct"] for session in sessions] == [["198.51.100.7:443"]] * 2
+    with pytest.raises(ValueError, match="choose one of the two"):
+        replace(plan, preload=True)
+
+
+@needs_namespaces
+def test_a_sandbox_in_a_network_of_its_own(tmp_path: Path) -> None:
+    try:
+        sandbox = Sandbox.find()
+    except SandboxError as error:
+        pytest.skip(str(error))
+    inside = sandbox.wrap(["bash", "-c", "exec 3<>/dev/tcp/198.51.100.7/443"], workspace=tmp_path, home=tmp_path)
+    words = isolation.wrap(inside, report=tmp_path / "report.json")
+    env = {**os.environ, "HTTPS_PROXY": "http://127.0.0.1:1"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert "Connection refused" in done.stderr
+    assert isolation.read_report(tmp_path / "report.json").direct == ("198.51.100.7:443",)
 
 
 async def test_sessions_are_run_scored_and_grouped(
