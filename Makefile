@@ -12,11 +12,12 @@ UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 # Which vLLM: `cpu` is a community build of it, `gpu` is vLLM itself.
 EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 MODEL ?=
+SEED ?= 0
 export HF_HUB_DISABLE_TELEMETRY := 1
 export VLLM_NO_USAGE_STATS := 1
 export PATH := $(CURDIR)/.cache/uv/bin:$(PATH)
 
-.PHONY: help install demo matrix test check lint lock clean
+.PHONY: help install demo learn matrix bench test check lint lock clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
@@ -42,18 +43,24 @@ ifeq ($(EXTRA),cpu)
 	$(UV) pip sync --quiet --python $(PY) --require-hashes requirements.lock
 	$(UV) pip install --quiet --python $(PY) --no-deps --editable .
 else
-	$(UV) --no-config pip install --quiet --python $(PY) --editable '.[gpu,train,dev,postgres]'
+	$(UV) --no-config pip install --quiet --python $(PY) --editable '.[gpu,train,dev,plots,postgres]'
 endif
 	@touch $@
 
 demo: install  ## a real harness, real vLLM, one GRPO step, on a tiny model (MODEL=<hf id or path> for yours)
 	$(PY) -m trainer.demo $(MODEL)
 
+learn: install  ## GRPO on the tiny model until it solves more of the held-out tasks (SEED=1 for another)
+	$(VENV)/bin/trainer run trainer/recipes/tiny.toml --seed $(SEED) --out runs/learn-$(SEED)
+
 test: install lint  ## all tests: real mitmdump, real vLLM, real harness
 	$(PY) -m pytest
 
 matrix: install  ## every harness of the table on a small task behind the proxy, as it is; runs/matrix has the table
 	$(VENV)/bin/tap matrix
+
+bench: install  ## speed, as ratios against a bare path or a peer in the same run
+	for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(PY) -m tests.bench.$$(basename $$bench .py); done
 
 check: install lint  ## the fast tests: no network, no vLLM
 	$(PY) -m pytest -q -m "not vllm and not harness and not network and not slow"
@@ -65,7 +72,7 @@ lint: install
 
 lock: | $(PY)  ## renew requirements.lock from pyproject.toml
 	$(UV) pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
-	  --extra cpu --extra train --extra dev --extra postgres pyproject.toml -o requirements.lock \
+	  --extra cpu --extra train --extra dev --extra plots --extra postgres pyproject.toml -o requirements.lock \
 	  --custom-compile-command 'make lock'
 
 clean:  ## remove what make made
