@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from addons.conversation import Conversation, Message, Tool, ToolCall
 from addons.model import ModelFiles
 from addons.prompts import Prompts
 from tests.addons.kit import CHATML, chatml
+from trainer import processes, serve
 
 FORGETFUL = CHATML.replace(
     "{%- if m.reasoning_content %}",
@@ -81,6 +84,18 @@ def make(folder: Path, system: Message = SYSTEM) -> ModelFiles:
     return model
 
 
+@contextmanager
+def served(model: ModelFiles, folder: Path) -> Iterator[str]:
+    """The address of a real vLLM that serves it."""
+    log, port = folder / "vllm.log", processes.free_port()
+    process = serve.start(serve.ServeOptions(model=str(model.path), port=port, kv_cache_gib=1), log=log)
+    try:
+        serve.wait_ready(f"http://127.0.0.1:{port}", process, log=log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        processes.stop(process)
+
+
 def lesson(model: ModelFiles, system: Message = SYSTEM) -> tuple[list[int], list[bool]]:
     """The ids of the whole session, as the gateway puts it together, and which of them the model says."""
     prompts = Prompts(model)
@@ -88,20 +103,21 @@ def lesson(model: ModelFiles, system: Message = SYSTEM) -> tuple[list[int], list
     ids = prompts.first(Conversation(tuple(messages), (WEATHER,)))
     said = [False] * len(ids)
     for line, following in itertools.zip_longest(LINES, LINES[1:]):
-        sampled = _sampled(model, line)
+        ids_said = sampled(model, line)
         reply = Message("assistant", tool_calls=_calls(line))
         new = [Message("user", following.ask)] if following and following.ask else []
         new += [Message("tool", f"sun in {call.id}", tool_call_id=call.id) for call in reply.tool_calls]
         suffix: list[int] = []
         if new:
             messages += [reply, *new]
-            suffix = prompts.extend(Conversation(tuple(messages), (WEATHER,)), ids, sampled, reply, new).suffix
-        ids += [*sampled, *suffix]
-        said += [True] * len(sampled) + [False] * len(suffix)
+            suffix = prompts.extend(Conversation(tuple(messages), (WEATHER,)), ids, ids_said, reply, new).suffix
+        ids += [*ids_said, *suffix]
+        said += [True] * len(ids_said) + [False] * len(suffix)
     return ids, said
 
 
-def _sampled(model: ModelFiles, line: Line) -> list[int]:
+def sampled(model: ModelFiles, line: Line) -> list[int]:
+    """The ids that it says to a line."""
     ids: list[int] = model.tokenizer.encode(line.says + "<|im_end|>", add_special_tokens=False)
     if line.stop is not None:
         return next(ids[:n] for n in range(len(ids)) if line.stop in str(model.tokenizer.decode(ids[:n])))
