@@ -91,10 +91,8 @@ class Intercept:
         try:
             for name, default, says, choices in OPTIONS:
                 loader.add_option(name, type(default), default, says, choices)
-            ctx.options.process_deferred()  # what --set gave them; mitmproxy would do it after us, and say nothing
-            if unknown := sorted(name for name in ctx.options.deferred if name.startswith("tap_")):
-                known = ", ".join(name for name, *_ in OPTIONS)
-                raise exceptions.OptionsError(f"no option {', '.join(unknown)}; there are {known}")
+            # What --set gave them; mitmproxy would do it after us, and say nothing.
+            loader.master.options.process_deferred()
         except exceptions.OptionsError as error:
             _give_up(error)
 
@@ -146,6 +144,11 @@ class Intercept:
     async def running(self) -> None:
         """Start the gateway and look at vLLM. What can't work is an error now, and mitmdump stops."""
         options = ctx.options
+        if unknown := sorted(name for name in options.deferred if name.startswith("tap_")):
+            # Only now: other scripts may declare options of this kind.
+            _give_up(
+                exceptions.OptionsError(f"no option {', '.join(unknown)}; there are {', '.join(o[0] for o in OPTIONS)}")
+            )
         assert self._access is not None
         # A port that a mode of the user's listens on stays that mode's: `--mode reverse:...@PORT`, say.
         listening = {ProxyMode.parse(mode).custom_listen_port for mode in options.mode}

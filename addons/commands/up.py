@@ -139,7 +139,11 @@ def up(
     arguments = ["--listen-host", listen, "--listen-port", str(port)]
     arguments += ["-s", str(Path(__file__).parents[1] / "intercept.py")]
     # A value given after -- stands in the place of ours: mitmproxy takes no option twice.
-    given = {word.partition("=")[0] for before, word in zip(context.args, context.args[1:]) if before == "--set"}
+    given = {
+        word.partition("=")[0]
+        for before, word in zip(context.args, context.args[1:], strict=False)
+        if before == "--set"
+    }
     for name, value in options.items():
         if name not in given:
             arguments += ["--set", f"{name}={value}"]

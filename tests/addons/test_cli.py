@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -221,6 +222,7 @@ class Declared:
 
     def __init__(self) -> None:
         self.options: dict[str, Any] = {}
+        self.master = SimpleNamespace(options=SimpleNamespace(process_deferred=lambda: None))
 
     def add_option(self, name: str, typespec: type, default: object, help: str, choices: object = None) -> None:
         self.options[name] = (typespec, choices)
