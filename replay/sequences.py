@@ -89,23 +89,23 @@ def paths(parents: Mapping[int, int | None], trainable: Collection[int]) -> list
     `trainable` are the turns that may be trained and sampled something; each of them is in one path's `trained`.
     Raises ValueError for a parent that is not among the turns.
     """
-    continued: set[int] = set()
     for turn, parent in parents.items():
-        if parent is None:
-            continue
-        if parent not in parents:
+        if parent is not None and parent not in parents:
             raise ValueError(f"turn {turn} continues turn {parent}, which is not among the turns given")
-        continued.add(parent)
+    # What follows the last trained token teaches nothing, and is no branch: a call that failed before its retry, say.
+    lead_on: set[int] = set()
+    for turn in trainable:
+        before = parents[turn]
+        while before is not None and before not in lead_on:
+            lead_on.add(before)
+            before = parents[before]
     found: list[Path] = []
     owned: set[int] = set()
-    for leaf in sorted(parents.keys() - continued):
-        path = _ancestry(parents, leaf)
+    for last in sorted(set(trainable) - lead_on):
+        path = _ancestry(parents, last)
         mine = {turn for turn in path if turn in trainable and turn not in owned}
-        while path and path[-1] not in mine:  # what follows the last trained token teaches nothing
-            path.pop()
-        if path:
-            owned |= mine
-            found.append(Path(tuple(path), frozenset(mine)))
+        owned |= mine
+        found.append(Path(tuple(path), frozenset(mine)))
     return found
 
 

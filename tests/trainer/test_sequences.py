@@ -95,6 +95,11 @@ def test_an_untrained_leaf_is_cut_off_and_makes_no_row_of_its_own() -> None:
     assert rows_of([turn(1, status="failed")]).rows == []
 
 
+def test_a_failed_call_before_its_retry_is_no_branch() -> None:
+    [row] = rows_of([turn(1), turn(2, 1, status="failed", sampled=0), turn(3, 1), turn(4, 3, purpose="title")]).rows
+    assert (row.turns, row.trained) == ((1, 3), 4)
+
+
 def test_other_purposes_can_be_asked_for() -> None:
     turns = [turn(1), turn(2, purpose="subagent")]
     assert [row.turns for row in rows_of(turns, purposes=("subagent",)).rows] == [(2,)]
