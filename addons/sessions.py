@@ -53,6 +53,14 @@ class Attempt:
     turn: LiveTurn | None
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A reply that a later conversation may have been made from. `asked` says that it was asked for as a summary."""
+
+    text: str
+    asked: bool
+
+
 @dataclass(slots=True)
 class LiveSession:
     """A session that calls, and what its calls so far tell of the next."""
@@ -69,7 +77,7 @@ class LiveSession:
     """Some conversation has tools."""
     agent: Caller | None = None
     """Who called first for its agent: the program that runs the session."""
-    summaries: deque[str] = field(default_factory=lambda: deque(maxlen=KEEP_SUMMARIES))
+    summaries: deque[Summary] = field(default_factory=lambda: deque(maxlen=KEEP_SUMMARIES))
     budget: Budget = field(default_factory=Budget)
     placing: asyncio.Lock = field(default_factory=asyncio.Lock)
     undelivered: OrderedDict[str, Attempt] = field(default_factory=OrderedDict)
@@ -104,16 +112,20 @@ class LiveSession:
         """Learn from a reply: a later conversation may be made from a summary, or from a long text like one."""
         text = reply.content
         if purpose == "compaction" or (purpose == "main" and not reply.tool_calls and len(text) >= _LONG):
-            self.summaries.append(text)
+            self.summaries.append(Summary(text, purpose == "compaction"))
 
     def quoted(self, trail: Trail) -> bool:
-        """Whether a conversation was made from a summary that the session has: begins with a third of its lines."""
+        """Whether a conversation was made from a summary that the session has: begins with a third of its lines.
+
+        A harness may keep a summary that it asked for as the reply that it was: the first of the new conversation.
+        """
         if not self.summaries:
             return False
         messages = trail.conversation.messages
         first = next((at for at, m in enumerate(messages) if m.role in ("assistant", "tool")), len(messages))
         text = meaning.squeezed("\n".join(message.content for message in messages[:first]))
-        return any(_quotes(text, summary) for summary in self.summaries)
+        reply = meaning.squeezed(messages[first].content) if first < len(messages) else ""
+        return any(_quotes(text + reply if summary.asked else text, summary.text) for summary in self.summaries)
 
     def expect_delivery(self, key: str, turn: LiveTurn) -> None:
         """Remember a turn by its request."""

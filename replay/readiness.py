@@ -19,6 +19,9 @@ from replay.tokens import visible
 
 __all__ = ["DEFAULT_PURPOSES", "Fork", "LeftOut", "Readiness", "document", "examine", "view"]
 
+_BEGINS = (None, "first", "subagent")
+"""Reasons of roots that begin a conversation."""
+
 
 @dataclass(slots=True)
 class LeftOut:
@@ -30,7 +33,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """A turn (1-based) that continues no turn, or one that another turn continues already (`parent`)."""
+    """A turn (1-based) that should continue a turn and does not, or continues one that another turn continues already
+    (`parent`). Where a conversation merely begins, the agent's or a subagent's, nothing forks."""
 
     turn: int
     parent: int | None
@@ -156,7 +160,7 @@ def _forks(turns: Sequence[Turn], numbers: Mapping[int, int]) -> list[Fork]:
     continued: set[int] = set()
     for turn in turns:
         if turn.parent_id is None:
-            if turn.drift_reason not in (None, "first"):
+            if turn.drift_reason not in _BEGINS:
                 found.append(_fork(turn, None, turn.drift_reason or "", numbers))
         elif turn.parent_id in continued:
             found.append(_fork(turn, numbers[turn.parent_id], "continues a turn that was continued before", numbers))

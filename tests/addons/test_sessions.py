@@ -59,8 +59,18 @@ def test_a_conversation_made_from_a_summary() -> None:
     assert session.quoted(of("a", f"Earlier:\n\n> {summary.replace('Ok', 'Fine')}\nGo on."))
     assert session.quoted(of(f"You go on from this: {summary}"))
     assert not session.quoted(of("a", "The files were listed in part. Ok"))
-    later = Conversation((Message("user", "task"), Message("assistant", summary), Message("user", "go on")))
-    assert not session.quoted(trail(later))
+
+
+def test_a_conversation_that_begins_with_a_reply() -> None:
+    """opencode's does after a compaction; a long reply of the agent's own there is its history, no summary."""
+    plan = "\n".join(f"{number}. Change the file number {number}." for number in range(20))
+    later = trail(Conversation((Message("user", "task"), Message("assistant", plan), Message("user", "go on"))))
+    asked, own = LiveSession(1, "s"), LiveSession(2, "t")
+    asked.replied("compaction", Message("assistant", plan))
+    own.replied("main", Message("assistant", plan))
+    assert asked.quoted(later)
+    assert not own.quoted(later)
+    assert own.quoted(of("a", plan))
 
 
 def test_a_long_reply_may_be_one_and_a_short_one_is_none() -> None:

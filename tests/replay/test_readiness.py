@@ -40,7 +40,6 @@ def test_every_sampled_token_is_trained_or_has_a_reason(reader: Reader) -> None:
     }
     assert [(fork.turn, fork.parent, fork.reason) for fork in found.forks] == [
         (3, 1, "continues a turn that was continued before"),
-        (4, None, "subagent"),
         (5, 1, "continues a turn that was continued before"),
         (6, 1, "continues a turn that was continued before"),
     ]
