@@ -50,14 +50,14 @@ def act(prompt: Prompt) -> str:
     calls = [text for role, text in prompt.messages if role == "assistant" and "<tool_call>" in text]
     if not any(path in text for text in calls):
         try:
-            return _call(*_writing(tools, path))
+            return written(*_writing(tools, path))
         except NoTool as error:
             return str(error)
     if _SUBMIT.search(text):
-        return _call(*_running(tools, "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"))
+        return written(*running(tools, "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"))
     for tool in tools:
         if tool["name"] in _FINISHERS:
-            return _call(tool["name"], instance(tool.get("parameters") or {}))
+            return written(tool["name"], instance(tool.get("parameters") or {}))
     return _FINISHED
 
 
@@ -70,7 +70,7 @@ def _path(messages: Sequence[tuple[str, str]]) -> str | None:
 def _writing(tools: Sequence[Mapping[str, Any]], path: str) -> tuple[str, Any]:
     """A call that writes the file."""
     try:
-        return _running(tools, f"echo {WORD} > {path}")
+        return running(tools, f"echo {WORD} > {path}")
     except NoTool:
         pass
     for tool in tools:
@@ -84,8 +84,11 @@ def _writing(tools: Sequence[Mapping[str, Any]], path: str) -> tuple[str, Any]:
     raise NoTool(f"None of the tools offered can write a file: {names}")
 
 
-def _running(tools: Sequence[Mapping[str, Any]], command: str) -> tuple[str, Any]:
-    """A call that runs a command: one that the tool cannot do without, and not one of a few words."""
+def running(tools: Sequence[Mapping[str, Any]], command: str) -> tuple[str, Any]:
+    """The name and arguments of a call that runs a command: by a tool that needs one, and not one of a few words.
+
+    Raises NoTool.
+    """
     for tool in tools:
         parameters = tool.get("parameters") or {}
         required = parameters.get("required", ())
@@ -110,7 +113,8 @@ def _item(schema: Mapping[str, Any], root: Mapping[str, Any], command: str) -> A
     return {**filled, **dict.fromkeys(filled.keys() & {*_SHELL}, command)} if isinstance(filled, dict) else command
 
 
-def _call(name: str, arguments: Any) -> str:
+def written(name: str, arguments: Any) -> str:
+    """A tool call in the model's markup."""
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 

@@ -6,6 +6,7 @@ works as with a real one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from addons.model import ModelFiles
 
 WINDOW = 1 << 20
 """Tokens, here bytes: room for the longest prompt of any harness."""
+_TOOLS = re.compile(r"<tools>\n((?:\{.*\}\n)+)</tools>")
+"""The list of tools in the first system message."""
 _LOGPROB = -0.25
 _PIECE = 16
 
@@ -41,9 +44,11 @@ Script = Callable[[Prompt], str]
 
 
 class ScriptedEngine:
-    """Answers completions of `model` (by :func:`addons.matrix.model.write_model`) with what `script` says.
+    """Answers completions of `model` with what `script` says.
 
-    `window` is the longest prompt and completion, in tokens, that it claims to take.
+    The model's template must be ChatML that lists tools as Qwen's do: the one of
+    :func:`addons.matrix.model.write_model`, or a published one. `window` is the longest prompt and completion, in
+    tokens, that it claims to take.
     """
 
     def __init__(self, model: ModelFiles, script: Script, window: int = WINDOW) -> None:
@@ -72,14 +77,17 @@ class ScriptedEngine:
     def read(self, ids: Sequence[int], constraint: dict[str, Any] | None = None) -> Prompt:
         """The prompt that `ids` are. Text that only looks like a special token starts no message: it has other ids."""
         messages: list[tuple[str, str]] = []
+        tools: list[dict[str, Any]] = []
         starts = [at for at, number in enumerate(ids) if number == self._start]
         for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
             text = str(self._model.tokenizer.decode(list(ids[start + 1 : end])))
             role, _, content = text.partition("\n")
-            messages.append((role, content.removesuffix("\n").removesuffix(END)))
-        tools = [orjson.loads(line) for role, text in messages if role == "tools" for line in text.splitlines()]
-        # The last is the reply to come.
-        return Prompt(tools, [one for one in messages[:-1] if one[0] != "tools"], constraint)
+            content = content.removesuffix("\n").removesuffix(END)
+            if role == "system" and not messages and (listed := list(_TOOLS.finditer(content))):
+                tools = [orjson.loads(line) for line in listed[-1][1].splitlines()]
+                content = content[: listed[-1].start()].rstrip()
+            messages.append((role, content))
+        return Prompt(tools, messages[:-1], constraint)  # the last is the reply to come
 
     async def _models(self, _: web.Request) -> web.Response:
         card = {"id": "scripted", "root": str(self._model.path), "parent": None, "max_model_len": self._window}

@@ -29,7 +29,7 @@ class FlowLog:
 
     def load(self, loader: Loader) -> None:
         """Declare the option."""
-        loader.add_option("tap_flow_log", str, "", "File to which a JSON line for each request is added.")
+        loader.add_option("matrix_flow_log", str, "", "File to which a JSON line for each request is added.")
 
     def http_connect(self, flow: http.HTTPFlow) -> None:
         """A tunnel that was refused: nothing else will be heard of it."""
@@ -77,7 +77,7 @@ class FlowLog:
             "streamed": response is not None and _streams(response),
             "error": None if flow.error is None else flow.error.msg,
         }
-        with Path(ctx.options.tap_flow_log).open("a") as log:
+        with Path(ctx.options.matrix_flow_log).open("a") as log:
             log.write(json.dumps(line) + "\n")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from replay.reader import Reader
 from replay.schema import Turn
+from replay.sequences import paths
 
 _OURS = ("model", "compact", "stored", "models", "count")
 """Requests that the gateway serves; all others are a harness's housekeeping."""
@@ -74,7 +75,7 @@ def row_of(
         turns=len(turns),
         purposes=Counter(turn.purpose for turn in turns),
         sequences=overview.sequences,
-        main_sequences=len(_leaves(turns)),
+        main_sequences=_main_sequences(turns),
         housekeeping=_distinct(line["host"] for line in wire if line["kind"] not in _OURS),
         faults=tuple(_faults(run, turns, model, _breaks(reader, turns))),
     )
@@ -92,8 +93,8 @@ def _faults(run: Run, turns: Sequence[Turn], model: Sequence[Mapping[str, Any]],
             faults.append(f"turn {number} {turn.status}: {(turn.error or {}).get('message', '')}".rstrip(": "))
     for turn in breaks:
         faults.append(f"turn {turns.index(turn) + 1} continues none before it: {turn.drift_reason}")
-    if not breaks and len(leaves := _leaves(turns)) > 1:
-        faults.append(f"the conversation forked into {len(leaves)} sequences")
+    if not breaks and (found := _main_sequences(turns)) > 1 + sum(map(_summarised, turns)):
+        faults.append(f"the conversation forked into {found} sequences")
     if not turns:
         faults.append("no model call reached us")
     if run.bypassed:
@@ -109,9 +110,10 @@ def _faults(run: Run, turns: Sequence[Turn], model: Sequence[Mapping[str, Any]],
 
 def _breaks(reader: Reader, turns: Sequence[Turn]) -> list[Turn]:
     """Roots that should have continued a turn: a second of the main conversation; or a subagent's that brings a tool's
-    result, since every call of a tool was sampled here. (A side call may quote one: Gemini CLI's check for loops.)
+    result, since every call of a tool was sampled here. (A side call may quote one: Gemini CLI's check for loops.) What
+    was made from a summary begins anew by right.
     """
-    roots = [turn for turn in turns if turn.parent_id is None]
+    roots = [turn for turn in turns if turn.parent_id is None and not _summarised(turn)]
     main = [turn for turn in roots if turn.purpose == "main"]
     return [
         turn
@@ -121,9 +123,13 @@ def _breaks(reader: Reader, turns: Sequence[Turn]) -> list[Turn]:
     ]
 
 
-def _leaves(turns: Sequence[Turn]) -> list[Turn]:
-    parents = {turn.parent_id for turn in turns if turn.n_sampled}
-    return [turn for turn in turns if turn.purpose == "main" and turn.n_sampled and turn.id not in parents]
+def _summarised(turn: Turn) -> bool:
+    return turn.purpose == "main" and turn.drift_reason == "compaction"
+
+
+def _main_sequences(turns: Sequence[Turn]) -> int:
+    main = [turn.id for turn in turns if turn.purpose == "main" and turn.n_sampled]
+    return len(paths({turn.id: turn.parent_id for turn in turns}, main))
 
 
 def _transport(line: Mapping[str, Any]) -> str:

@@ -38,7 +38,8 @@ class MatrixError(RuntimeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`engine` is a vLLM's address, None for one that says what `script` says; `directory` must not exist; `timeout` is
-    in seconds; `window` is the scripted engine's, in tokens; `proxy_arguments` go to mitmdump.
+    in seconds; `proxy_arguments` go to mitmdump. The scripted engine has the files of `model`, None for one whose
+    tokens are bytes, and a `window` in tokens.
     """
 
     directory: Path
@@ -49,6 +50,7 @@ class Options:
     isolate: bool = True
     script: Script = act
     window: int = WINDOW
+    model: Path | None = None
     proxy_arguments: tuple[str, ...] = ()
 
 
@@ -100,7 +102,7 @@ async def matrix(chosen: Sequence[Harness], options: Options, tell: Tell) -> lis
 
 @asynccontextmanager
 async def _scripted(folder: Path, options: Options) -> AsyncIterator[str]:
-    model = await asyncio.to_thread(ModelFiles.load, str(write_model(folder)))
+    model = await asyncio.to_thread(ModelFiles.load, str(options.model or write_model(folder)))
     async with ScriptedEngine(model, options.script, options.window).serving() as url:
         yield url
 
@@ -113,7 +115,7 @@ async def _proxy(options: Options, home: Path, engine: str, store: str, flows: P
         port: int = probe.getsockname()[1]
     command = [sys.executable, "-c", "from addons.cli import app; app()", "up", "--port", str(port)]
     command += ["--home", str(home), "--engine", engine, "--store", store, "--keys", "required", "--"]
-    command += ["-s", str(Path(__file__).with_name("flowlog.py")), "--set", f"tap_flow_log={flows}"]
+    command += ["-s", str(Path(__file__).with_name("flowlog.py")), "--set", f"matrix_flow_log={flows}"]
     command += options.proxy_arguments
     log = flows.with_name("tap.log")
     with log.open("wb") as sink:

@@ -48,6 +48,9 @@ def main(task: str, habit: str) -> None:
             if habit != "refuses to work":
                 os.system(command)
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": "ok"})
+        if habit == "compacts" and messages[0]["content"] == task:
+            summary = ask([*messages, {"role": "user", "content": "Summarize our conversation."}])["content"]
+            messages = [{"role": "user", "content": f"{task}\nSo far: {summary}"}]
     sys.exit(3 if habit == "fails" else 0)
 
 

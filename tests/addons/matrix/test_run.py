@@ -22,6 +22,7 @@ FAKE = Path(__file__).with_name("fake_harness.py")
 FAULTS = {
     "is good": "",
     "leaves a daemon": "",
+    "compacts": "",
     "bypasses": "went past the proxy: telemetry.example:443",
     "refuses to work": "the file was not written",
     "fails": "exit status 3",
@@ -52,7 +53,10 @@ def test_each_fault_is_found(tried: tuple[Path, dict[str, Row]], habit: str) -> 
     assert len(row.faults) == bool(FAULTS[habit])
     assert "".join(row.faults).startswith(FAULTS[habit])
     assert (row.version, row.dialects, row.transports) == ("9", ("chat",), ("HTTP/1.1, whole",))
-    assert (row.calls, row.turns, row.sequences) == (2, 2, 2 if habit == "rewrites" else 1)
+    calls = 4 if habit == "compacts" else 2
+    assert (row.calls, row.turns, row.sequences) == (calls, calls, 2 if habit in ("rewrites", "compacts") else 1)
+    if habit == "compacts":
+        assert (row.purposes, row.main_sequences) == ({"main": 3, "compaction": 1}, 2)
     assert row.run is not None
     assert row.run.done is (habit != "refuses to work")
     assert row.run.bypassed == ((("telemetry.example:443",) if habit == "bypasses" else ()) if ISOLATED else None)
@@ -66,7 +70,7 @@ def test_what_a_harness_left_running_is_ended(tried: tuple[Path, dict[str, Row]]
 def test_the_table_shows_it(tried: tuple[Path, dict[str, Row]]) -> None:
     _, rows = tried
     text = markdown(list(rows.values()), date="2026-12-01", command="tap matrix")
-    assert text.startswith("2 of 6 harnesses green, 2026-12-01, by `tap matrix`.\n" if ISOLATED else "3 of 6")
+    assert text.startswith("3 of 7 harnesses green, 2026-12-01, by `tap matrix`.\n" if ISOLATED else "4 of 7")
     assert "| is-good | 9 | chat | HTTP/1.1, whole | 2 | 2 main | 1 | done | " in text
     assert "**red**: exit status 3 |" in text
     assert table({"is-good": "running", "later": "waiting"}, {}).row_count == 2
