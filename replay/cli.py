@@ -16,6 +16,7 @@ from replay.commands.serve import serve
 from replay.commands.show import show_
 from replay.commands.stats import stats
 from replay.commands.verify import verify
+from replay.commands.view import view
 
 app = typer.Typer(
     name="replay",
@@ -38,6 +39,7 @@ Look at recorded sessions: every model call of a harness, exact to the token.
     replay fork NAME --at 2 -n 4 -- COMMAND    run it again, live from turn 3 on
     replay export GROUP --format trl           datasets, trajectories, backups
     replay stats                               figures by harness and version
+    replay view                                all of it in a browser
 """,
 )
 app.command("list")(list_)
@@ -54,3 +56,4 @@ app.command()(merge)
 app.command()(prune)
 app.command()(redact)
 app.command()(stats)
+app.command()(view)

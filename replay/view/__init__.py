@@ -1,0 +1,1 @@
+"""The record as web pages, on loopback and read-only: made on the server, with one small script for live updates."""
