@@ -13,6 +13,8 @@ from replay.view.asking import Answer, Ask, Page
 from replay.view.charts import Span, spans
 from replay.view.spans import Piece, piece
 
+PIECES = 100
+"""Turns of a sequence on one page."""
 _GIST = 160
 _DEEPEST = 8
 """As far in as the style sheet goes."""
@@ -74,7 +76,7 @@ def times(ask: Ask) -> Answer:
 
 
 def sequence(ask: Ask) -> Answer:
-    """One training sequence of the session, token by token, with its loss mask."""
+    """One training sequence of the session, token by token, with its loss mask; a hundred turns a page."""
     session = ask.session()
     turns = ask.reader.turns(session, tokens=True)
     reasons = reasons_not_trained(turns)
@@ -85,8 +87,9 @@ def sequence(ask: Ask) -> Answer:
     path = found[number - 1]
     numbers = {turn.id: place for place, turn in enumerate(turns, 1)}
     by_id = {turn.id: turn for turn in turns}
+    start = ask.whole("from") or 1
     pieces: list[Piece] = []
-    for turn_id in path.turns:
+    for turn_id in path.turns[start - 1 : start - 1 + PIECES]:
         turn = by_id[turn_id]
         why = None if turn_id in path.trained else reasons[turn_id] or "trained in an earlier sequence"
         pieces.append(
@@ -95,10 +98,12 @@ def sequence(ask: Ask) -> Answer:
                 turn=numbers[turn_id], purpose=turn.purpose, not_trained=why,
             )
         )  # fmt: skip
+    last = by_id[path.turns[-1]]
     values = {
         "pieces": pieces, "sequence": number, "tab": "sequences", "decoded": ask.tokenizer is not None,
-        "tokens": sum(one.context_tokens + len(one.sampled) for one in pieces),
-        "trained": sum(len(one.sampled) for one in pieces if one.not_trained is None),
+        "tokens": last.prompt_length + last.n_sampled, "trained": sum(by_id[one].n_sampled for one in path.trained),
+        "start": start, "starts": list(range(1, len(path.turns) + 1, PIECES)), "calls": len(path.turns),
+        "per_page": PIECES,
     }  # fmt: skip
     return Page("sequence.html", {**_about(ask, session, turns), **values})
 

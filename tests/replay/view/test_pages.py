@@ -297,3 +297,15 @@ async def test_no_page_reads_all_turns(client: Any, store: Store, record: dict[s
     # The index of open turns holds these alone.
     scans = [plan for plan in plans if re.match(r"SCAN (turn|batch_row|turn_message|message|blob)\b", plan[0])]
     assert [plan for plan in scans if not plan[0].endswith("ix_turn_open")] == []
+
+
+async def test_a_long_sequence_is_shown_a_hundred_turns_a_page(client: Any, make: Any) -> None:
+    session = make.session("long")
+    make.conversation(session, 101)
+    pages = []
+    for query in ("", "?from=101"):
+        seen = Seen(await (await client.get(f"/sessions/{session}/sequences/1{query}")).text())
+        pages.append(" ".join(seen.words.split()))
+        assert f"/sessions/{session}/sequences/1?from=101" in seen.links
+    assert [page.count("+10 context, 2 sampled") for page in pages] == [100, 1]
+    assert all("1,212 tokens, 202 trained, 83.3 % context or masked" in page for page in pages)
