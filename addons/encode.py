@@ -105,7 +105,7 @@ class Encoder:
         if escape.images:
             rendered = put(rendered, self._image, escape.images)
         if not escape.used:
-            ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
+            ids = _ids(self._tokenizer, rendered)
             written = [self.structural[match[0]] for match in self.pattern.finditer(rendered)]
             if [number for number in ids if number in self.structural_ids] == written:
                 return ids
@@ -141,8 +141,7 @@ class Encoder:
     def _plain(self, text: str, *, opening: bool) -> list[int]:
         if opening not in self._plain_tokenizers:
             self._plain_tokenizers[opening] = self._build_plain(opening=opening)
-        ids = self._plain_tokenizers[opening].encode(text, add_special_tokens=False).ids
-        return [self._renumbered.get(number, number) for number in ids]
+        return [self._renumbered.get(number, number) for number in _ids(self._plain_tokenizers[opening], text)]
 
     def _build_plain(self, *, opening: bool) -> Tokenizer:
         """The same tokenizer without its structural tokens, for the beginning of a text or a later run of it."""
@@ -165,6 +164,13 @@ class Encoder:
             if new is not None and old is not None:
                 self._renumbered[new] = old
         return plain
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """As `encode` has them; but that holds the interpreter's lock all the while, and so every other stream."""
+    [encoded] = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    ids: list[int] = encoded.ids
+    return ids
 
 
 _EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}

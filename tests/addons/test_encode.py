@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,20 @@ def test_a_tree_is_escaped_whole(tmp_path: Path) -> None:
     assert escape.restore(str(escaped)) == str(
         {"<think>": ["<|im_end|>", {"n": 1, "none": None}], "plain": ["a", True]}
     )
+
+
+def test_a_long_text_stops_no_other_thread(model: ModelFiles) -> None:
+    encoder = Encoder(model)
+    words = "seven words that make a long text " * 100_000
+    done, turns = threading.Event(), 0
+
+    def encode() -> None:
+        encoder.encode(words, encoder.escape())
+        done.set()
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    while not done.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns > 5
