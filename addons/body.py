@@ -18,7 +18,7 @@ def read_json(raw: bytes) -> tuple[Any, Any]:
     half, which is legal JSON but no text that a tokenizer takes. In the second value it is U+FFFD.
 
     Raises:
-        BadRequest: not JSON; the message says where.
+        BadRequest: not JSON, and the message says where; or nested too deeply.
     """
     try:
         sent = codec.loads(raw)
@@ -26,8 +26,11 @@ def read_json(raw: bytes) -> tuple[Any, Any]:
         raise BadRequest(f"We could not parse the JSON body of your request: {error}", code="invalid_json") from error
     if not _SURROGATE.search(raw):
         return sent, sent
-    readable = mended(sent)
-    return sent, sent if readable == sent else readable
+    try:
+        readable = mended(sent)
+        return sent, sent if readable == sent else readable
+    except RecursionError as error:
+        raise BadRequest("The JSON body of your request is nested too deeply.", code="invalid_json") from error
 
 
 def mended(value: Any) -> Any:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from addons.conversation import Call, Tool, ToolChoice
 from addons.errors import BadRequest
 from addons.markup import CallMarkup
 from addons.python_grammar import python_arguments
+from replay import codec
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -92,7 +91,7 @@ def _after_reasoning(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _structural_tag(form: dict[str, Any]) -> dict[str, Any]:
-    return {"structural_tag": orjson.dumps({"type": "structural_tag", "format": form}).decode()}
+    return {"structural_tag": codec.dumps({"type": "structural_tag", "format": form}).decode()}
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:

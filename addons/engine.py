@@ -16,6 +16,7 @@ import orjson
 from addons import completions, generate
 from addons.completions import Sampled
 from addons.errors import EngineMismatch, EngineRefused, EngineUnavailable
+from replay import codec
 
 STREAM_LIMIT = 1 << 26
 """Longest SSE line we read, bytes: vLLM's first one repeats the prompt's ids, 7 bytes a token."""
@@ -184,7 +185,7 @@ class Engine:
     async def _stream(self, path: str, body: dict[str, Any], adapt: completions.Adapt) -> AsyncGenerator[Sampled]:
         finished = False
         try:
-            async with self._http.post(self.url + path, data=orjson.dumps(body), **_JSON) as reply:
+            async with self._http.post(self.url + path, data=codec.dumps(body), **_JSON) as reply:
                 await _raise_for(reply)
                 while line := await reply.content.readline(max_line_length=STREAM_LIMIT):
                     self.heard_at = time.monotonic()
@@ -204,7 +205,7 @@ class Engine:
         return await self._json("GET", path, None)
 
     async def _post_json(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return await self._json("POST", path, orjson.dumps(body))
+        return await self._json("POST", path, codec.dumps(body))
 
     async def _json(self, method: str, path: str, data: bytes | None) -> dict[str, Any]:
         try:

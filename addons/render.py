@@ -27,6 +27,7 @@ from typing import Any
 import jinja2
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from addons.body import mended
 from addons.conversation import Message, Tool
 from addons.habits import Habits, Rendered, TemplateError, find_habits, rendered_call
 from addons.media import joined, with_images
@@ -185,7 +186,7 @@ class ChatTemplate:
         if self.habits.arguments == "json":
             return text
         try:
-            parsed = json.loads(text)
+            parsed = mended(json.loads(text))  # half a character may stand escaped in it
         except (ValueError, RecursionError):
             return text
         return parsed if isinstance(parsed, dict) else text

@@ -27,6 +27,7 @@ from addons.dialects.gemini_errors import error_body
 from addons.dialects.gemini_signature import thought_signature
 from addons.dialects.said import parts
 from addons.errors import CallError
+from replay import codec
 
 Logprobs = list[dict[str, Any]] | None
 
@@ -201,6 +202,6 @@ def _is_object(text: str) -> bool:
     if not text.rstrip().endswith("}"):
         return False
     try:
-        return isinstance(orjson.loads(text), dict)
-    except orjson.JSONDecodeError:
+        return isinstance(codec.loads(text), dict)  # orjson alone refuses half a character
+    except ValueError:
         return False

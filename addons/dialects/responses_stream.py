@@ -18,8 +18,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import orjson
-
 from addons.conversation import (
     Call,
     Delta,
@@ -35,6 +33,7 @@ from addons.dialects.responses_errors import stream_error
 from addons.dialects.responses_open import OpenCall, OpenCompaction, OpenItem, OpenReasoning, OpenText, Place
 from addons.dialects.responses_reply import Status, cut_short, output_items, response
 from addons.errors import CallError
+from replay import codec
 
 # state -> what may come next
 _LEGAL = {
@@ -148,7 +147,7 @@ class Emitter:
         status: Status = "incomplete" if cut_short(reply) else "completed"
         made = response(self._call, self._id, self._created, status, output, usage=reply.usage)
         kept = self._call.options.get("retained")
-        return orjson.dumps(made if kept is None else compacted(made, kept))
+        return codec.dumps(made if kept is None else compacted(made, kept))
 
     def _next(self, make: Callable[[Place], OpenItem]) -> bytes:
         out = self._close()
@@ -171,7 +170,9 @@ class Emitter:
     def _event(self, kind: str, fields: dict[str, Any]) -> bytes:
         event = {"type": kind, "sequence_number": self._sequence, **fields}
         self._sequence += 1
-        return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(event) + b"\n\n"
+        return (
+            b"event: " + kind.encode() + b"\ndata: " + codec.dumps(event) + b"\n\n"
+        )  # tools are repeated as they came
 
     def _step(self, what: str, then: str) -> None:
         if what not in _LEGAL[self._state]:

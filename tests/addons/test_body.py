@@ -26,3 +26,9 @@ def test_numbers_beyond_64_bits() -> None:
 def test_what_is_no_json_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequest, match="could not parse the JSON body"):
         read_json(raw)
+
+
+def test_half_a_character_too_deep_to_be_mended_is_refused() -> None:
+    raw = b'{"a":' * 1000 + rb'"\ud83d"' + b"}" * 1000
+    with pytest.raises(BadRequest, match="nested too deeply"):
+        read_json(raw)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import aiohttp
 import anthropic
 import openai
 import pytest
@@ -190,3 +192,44 @@ async def test_gemini_counts_and_lists(rig: Rig) -> None:
     reply = await gemini(rig).models.generate_content(model="g", contents="list the files")
     assert counted.total_tokens == reply.usage_metadata.prompt_token_count
     assert [m.name async for m in await gemini(rig).models.list()] == ["models/scripted"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [r'{"a": "\ud83d"}', '{"a": 123456789012345678901234567890}', f'{{"a": {"[" * 400}1{"]" * 400}}}']
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_sampled_arguments_that_are_just_legal_json(rig: Rig, arguments: str, stream: bool) -> None:
+    f: dict[str, Any] = {"type": "object", "properties": {"a": {}}}
+    method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    user = {"role": "user", "content": "go"}
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", {"messages": [user], "tools": [{"type": "function", "function": {"name": "f"}}]}),
+        ("/v1/messages", {"messages": [user], "tools": [{"name": "f", "input_schema": f}], "max_tokens": 99}),
+        ("/v1/responses", {"input": "go", "tools": [{"type": "function", "name": "f", "parameters": f}]}),
+        (f"/v1beta/models/m:{method}", {"contents": [{"role": "user", "parts": [{"text": "go"}]}],
+                                        "tools": [{"functionDeclarations": [{"name": "f"}]}]}),
+    ]  # fmt: skip
+    async with aiohttp.ClientSession() as http:
+        for path, body in calls:
+            rig.engine.say(f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>')
+            told = body if "contents" in body else {**body, "model": "m", "stream": stream}
+            async with http.post(rig.url + path, json=told) as reply:
+                text = (await reply.text()).replace("\\", "")
+                assert reply.status == 200, text
+                assert arguments.partition(": ")[2].rstrip("}").replace("\\", "") in text, path
+
+
+async def test_a_deep_schema_goes_to_the_engine_and_into_the_reply(rig: Rig) -> None:
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(300):
+        deep = {"type": "object", "properties": {"a": deep}}
+    shape = {"type": "json_schema", "json_schema": {"name": "x", "schema": deep}}
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "go"}], "response_format": shape}),
+        ("/v1/responses", {"input": "go", "tools": [{"type": "function", "name": "f", "parameters": deep}]}),
+    ]
+    async with aiohttp.ClientSession() as http:
+        for path, body in calls:
+            rig.engine.say("{}")
+            async with http.post(rig.url + path, data=json.dumps({**body, "model": "m"})) as reply:
+                assert reply.status == 200, await reply.text()

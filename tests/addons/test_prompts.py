@@ -208,6 +208,8 @@ def test_arguments_as_the_template_wants_them(model: ModelFiles, tmp_path: Path)
     broken = (Message("user", "u"), Message("assistant", tool_calls=(call(arguments="{oops"),)))
     assert '"arguments": "{oops"}' in written(model, *broken)
     assert '"arguments": {oops}' in written(joining, *broken)
+    half = (Message("user", "u"), Message("assistant", tool_calls=(call(arguments=r'{"a": "cut \ud83d"}'),)))
+    assert '"a": "cut �"' in written(model, *half)  # JavaScript writes half a character so
 
 
 def test_tool_results_know_their_names(tmp_path: Path) -> None:
