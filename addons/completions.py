@@ -62,7 +62,7 @@ def sampled(reply: dict[str, Any], adapt: Adapt = as_it_is) -> Sampled:
     try:
         reply = adapt(reply)
         return _piece(reply["choices"][0], reply.get("usage"))
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise EngineRefused(502, f"vLLM sent what is no completion: {str(reply)[:200]}") from error
 
 
@@ -77,7 +77,8 @@ def event(data: bytes, adapt: Adapt = as_it_is) -> Sampled | None:
         if error := told.get("error"):
             described = error if isinstance(error, dict) else {"message": error}
             code = described.get("code")
-            raise EngineRefused(code if isinstance(code, int) else 500, str(described.get("message", error)))
+            status = code if isinstance(code, int) and 400 <= code < 600 else 500
+            raise EngineRefused(status, str(described.get("message", error)))
         told = adapt(told)
         if not told["choices"]:
             return None
@@ -89,10 +90,14 @@ def event(data: bytes, adapt: Adapt = as_it_is) -> Sampled | None:
 
 def _piece(choice: dict[str, Any], usage: dict[str, Any] | None) -> Sampled:
     ids = tuple(choice.get("token_ids") or ())
+    if not all(type(number) is int and 0 <= number < 2**31 for number in ids):
+        raise ValueError("token ids that are none")  # the row could not be written
     found = choice.get("logprobs") or {}
     logprobs = tuple(found.get("token_logprobs") or ())
     if None in logprobs:
         logprobs = ()  # not those of these ids: the turn is stored as untrainable
+    if not all(isinstance(value, float | int) for value in logprobs):
+        raise ValueError("logprobs that are none")
     details = (usage or {}).get("prompt_tokens_details") or {}
     return Sampled(
         ids,
@@ -110,6 +115,8 @@ def _likeliest(place: dict[str, float]) -> Likeliest:
     Without alternatives vLLM names the sampled token by its text, and there is nothing to tell.
     """
     ids = [(int(name.removeprefix(_TOKEN_ID)), value) for name, value in place.items() if name.startswith(_TOKEN_ID)]
+    if any(number < 0 for number, _ in ids):
+        raise ValueError("token ids that are none")
     return tuple(sorted(ids, key=lambda entry: -entry[1]))
 
 

@@ -120,16 +120,21 @@ class Gateway:
         request = self._calls.read(_dialect(route), http.path, target, caller, await _body(http))
         answer = Answer(self._calls, request, self._config.keepalive)
         response = web.StreamResponse(headers={"content-type": answer.content_type, "cache-control": "no-cache"})
-        async with aclosing(answer.chunks()) as chunks:
-            async for chunk in chunks:
-                if not response.prepared:
-                    # Only now, so that a refusal of the engine still has its own HTTP status.
-                    if not request.call.stream:
-                        response.content_length = len(chunk)
-                    await response.prepare(http)
-                if chunk:
-                    await response.write(chunk)
-        await response.write_eof()
+        try:
+            async with aclosing(answer.chunks()) as chunks:
+                async for chunk in chunks:
+                    if not response.prepared:
+                        # Only now, so that a refusal of the engine still has its own HTTP status.
+                        if not request.call.stream:
+                            response.content_length = len(chunk)
+                        await response.prepare(http)
+                    if chunk:
+                        await response.write(chunk)
+            await response.write_eof()
+        except Exception:
+            if response.prepared and http.transport is not None:
+                http.transport.abort()  # an error's response would be bytes in the middle of this one
+            raise
         return response
 
     async def _socket(self, http: web.Request, route: Route, caller: Caller) -> web.StreamResponse:

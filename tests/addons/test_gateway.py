@@ -8,6 +8,7 @@ import itertools
 import json
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import zstandard
 from openai import AsyncOpenAI
 
+from addons.dialects import chat_stream
 from addons.errors import EngineMismatch
 from addons.model import ModelFiles
 from replay.schema import Turn
@@ -360,6 +362,17 @@ async def test_a_base_url_is_refused_where_keys_are_compulsory(tiny: ModelFiles,
         b"<html>",
         b'{"choices":[1]}',
         b"[]",
+        *(b'{"error":{"code":%d,"message":"m"}}' % code for code in (0, 204, 99999)),
+        *(
+            b'{"choices":[{"token_ids":%s,"logprobs":{"token_logprobs":[%s]},"finish_reason":"stop"}]}' % odd
+            for odd in (
+                (b"[-1]", b"-1"),
+                (b'["a"]', b"-1"),
+                (b"[1.5]", b"-1"),
+                (b"[4294967296]", b"-1"),
+                (b"[5]", b'"x"'),
+            )
+        ),
     ],
 )
 async def test_an_engine_that_talks_nonsense_fails_the_turn_and_never_hangs(
@@ -374,6 +387,25 @@ async def test_an_engine_that_talks_nonsense_fails_the_turn_and_never_hangs(
     assert turn.status == "failed"
     rig.engine.say("fine")
     assert (await client(rig).chat.completions.create(model="m", messages=[USER])).choices[0].message.content == "fine"
+
+
+async def test_a_fault_in_mid_reply_breaks_the_connection_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second response, the error's, would be bytes in the middle of the first."""
+
+    def fail(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(chat_stream.Emitter, "delta", fail)
+    rig.engine.say("some words")
+    body = json.dumps({"model": "m", "messages": [USER], "stream": True}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(rig.url.rpartition(":")[2]))
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    received = b""
+    with suppress(ConnectionError):
+        while chunk := await reader.read(65536):
+            received += chunk
+    writer.close()
+    assert received.count(b"HTTP/1.1") == 1
 
 
 async def test_a_reply_that_cannot_be_recorded_is_no_reply(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
