@@ -48,6 +48,7 @@ _CLASSES: dict[str, Kind] = {
 """Claude Code's."""
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
+_COUNT = re.compile(r"[0-9]{1,9}")
 _VERSION = re.compile(r"\d+(?:\.\w+)+")
 
 
@@ -82,7 +83,7 @@ def caller_of(headers: Mapping[str, str], *, trusted: bool, default_host: str) -
     retries = headers.get("x-stainless-retry-count", "0")
     return Caller(
         host, session or None, hint, harness, version,
-        int(retries) if retries.isascii() and retries.isdecimal() else 0,
+        int(retries) if _COUNT.fullmatch(retries) else 0,
         thread=next((headers[h] for h in _THREAD_HEADERS if headers.get(h)), None),
         kind=_kind(headers),
         compacted=_set(headers, "x-claude-code-context-compacted"),
