@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,16 @@ class Vllm:
         usage = self._http.post("/v1/completions", json=body).raise_for_status().json()["usage"]
         return int((usage["prompt_tokens_details"] or {}).get("cached_tokens") or 0)
 
+    def play(self, calls: Iterable[tuple[list[int], list[int]]]) -> Count:
+        """Send a session's prompts, with an empty cache before the first; `calls` are prompt and sampled ids."""
+        self.forget()
+        count = Count()
+        for prompt, sampled in calls:
+            count.prompt += len(prompt)
+            count.cached += self.read(prompt)
+            self.read([*prompt, *sampled])
+        return count
+
 
 def replies() -> Iterator[tuple[Message, Message]]:
     """The model's reply at each turn, and what comes after it."""
@@ -113,22 +123,11 @@ def said(model: ModelFiles, reply: Message, prompt: list[int]) -> list[int]:
     return ids
 
 
-def play(vllm: Vllm, model: ModelFiles, *, bridged: bool) -> Count:
-    """Send a session's prompts, with an empty cache before the first."""
-    vllm.forget()
-    count = Count()
-    for prompt, sampled in session(model, bridged=bridged):
-        count.prompt += len(prompt)
-        count.cached += vllm.read(prompt)
-        vllm.read([*prompt, *sampled])
-    return count
-
-
-def weights(model: ModelFiles) -> None:
+def weights(model: ModelFiles, positions: int = 32_768) -> None:
     """Random ones, as small as they can be for this vocabulary."""
     config = LlamaConfig(
         vocab_size=152_064, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=32_768, tie_word_embeddings=False,
+        num_key_value_heads=2, max_position_embeddings=positions, tie_word_embeddings=False,
     )  # fmt: skip
     torch.manual_seed(0)
     LlamaForCausalLM(config).save_pretrained(model.path)
@@ -148,7 +147,7 @@ def main(folder: Path) -> None:
         vllm = Vllm(url, str(served.path))
         for name, model in models.items():
             for way, bridged in (("ours", True), ("re-rendered", False)):
-                count = play(vllm, model, bridged=bridged)
+                count = vllm.play(session(model, bridged=bridged))
                 left, share = count.prompt - count.cached, count.cached / count.prompt
                 table.add_row(name, way, str(len(ROUNDS)), f"{count.prompt:,}", f"{share:.1%}", f"{left:,}")
     finally:
