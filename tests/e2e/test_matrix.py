@@ -182,7 +182,8 @@ def until_too_long(prompt: Prompt) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "window"), [("opencode", 70_000), ("claude-code", 120_000)])
 def test_our_context_length_error_makes_a_harness_compact(tmp_path: Path, name: str, window: int) -> None:
-    """It is told in the provider's words, or the harness would give up."""
+    """It is told in the provider's words, or the harness would give up; and goes on from the summary, which opencode
+    keeps as the first reply of its new conversation."""
     row = tried([harnesses.get(name)], tmp_path / "run", script=until_too_long, window=window)[name]
     assert row.run is not None
     assert row.run.done
@@ -190,4 +191,8 @@ def test_our_context_length_error_makes_a_harness_compact(tmp_path: Path, name: 
     refused, failed, *rest = row.faults
     assert refused == "POST api.anthropic.com/v1/messages: 400"
     assert f"maximum context length is {window} tokens" in failed
-    assert all("continues none before it" in fault or "exit status 1" in fault for fault in rest)  # opencode's
+    assert rest == (["exit status 1"] if name == "opencode" else [])  # it says so of any error
+    with Store.open(f"sqlite:///{tmp_path / 'run' / 'harnesstap.db'}") as store:
+        reader = Reader(store)
+        roots = [turn for turn in reader.turns(reader.session(f"matrix-{name}")) if turn.parent_id is None]
+    assert [turn.drift_reason for turn in roots if turn.purpose == "main"] == ["first", "compaction"]
