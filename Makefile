@@ -13,6 +13,8 @@ UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 MODEL ?=
 SEED ?= 0
+# Tests that start vLLM or real harnesses: one after the other, each has the machine to itself.
+HEAVY := vllm or harness or network
 export HF_HUB_DISABLE_TELEMETRY := 1
 export VLLM_NO_USAGE_STATS := 1
 export PATH := $(CURDIR)/.cache/uv/bin:$(PATH)
@@ -54,7 +56,8 @@ learn: install  ## GRPO on the tiny model until it solves more of the held-out t
 	$(VENV)/bin/trainer run trainer/recipes/tiny.toml --seed $(SEED) --out runs/learn-$(SEED)
 
 test: install lint  ## all tests: real mitmdump, real vLLM, real harness
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto --dist loadgroup -m "not ($(HEAVY))"
+	$(PY) -m pytest -m "$(HEAVY)"
 
 matrix: install  ## every harness of the table on a small task behind the proxy, as it is; runs/matrix has the table
 	$(VENV)/bin/tap matrix
@@ -63,7 +66,7 @@ bench: install  ## speed, as ratios against a bare path or a peer in the same ru
 	for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(PY) -m tests.bench.$$(basename $$bench .py); done
 
 check: install lint  ## the fast tests: no network, no vLLM
-	$(PY) -m pytest -q -m "not vllm and not harness and not network and not slow"
+	$(PY) -m pytest -q -n auto --dist loadgroup -m "not ($(HEAVY) or slow)"
 
 lint: install
 	$(VENV)/bin/ruff check .
