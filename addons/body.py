@@ -24,7 +24,7 @@ def read_json(raw: bytes) -> tuple[Any, Any]:
         sent = codec.loads(raw)
     except ValueError as error:
         raise BadRequest(f"We could not parse the JSON body of your request: {error}", code="invalid_json") from error
-    if not _SURROGATE.search(raw):
+    if b"\\u" not in raw or not _SURROGATE.search(raw):  # the first is many times faster, in megabytes of images
         return sent, sent
     try:
         readable = mended(sent)

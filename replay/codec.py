@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import sys
 import threading
 from array import array
@@ -22,7 +21,6 @@ from typing import Any, NoReturn
 import orjson
 import zstandard
 
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # from 19 digits on, an integer may not fit 64 bits
 _LEVEL = 3
 
 
@@ -47,11 +45,12 @@ def loads(data: bytes | str) -> Any:
     Raises ValueError (most often JSONDecodeError) for what is not JSON, for NaN, for numbers past a double.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    if not _LONG_NUMBER.search(raw):
-        try:
-            return orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            pass  # not JSON, or JSON that orjson does not take: the standard library decides
+    try:
+        value = orjson.loads(raw)
+        if not _has_long_number(value):
+            return value
+    except orjson.JSONDecodeError:
+        pass  # not JSON, or JSON that orjson does not take: the standard library decides
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
@@ -143,6 +142,20 @@ def _check(value: Any) -> None:
             stack.extend(item.values())
         elif isinstance(item, list | tuple):
             stack.extend(item)
+
+
+def _has_long_number(value: Any) -> bool:
+    """Whether a float may be an integer past 64 bits, as orjson reads them."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, float) and abs(item) >= 2.0**63:
+            return True
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+    return False
 
 
 def _refuse_constant(name: str) -> NoReturn:
