@@ -48,8 +48,8 @@ class Budget:
         """Whether there is any limit."""
         return self.max_turns is not None or self.max_tokens is not None
 
-    def begin(self) -> int | None:
-        """Count a call that is about to begin; the tokens it may sample, None for as many as it likes.
+    def left(self) -> int | None:
+        """The tokens that a call which is about to begin may sample, None for as many as it likes.
 
         Raises:
             BudgetSpent: there is nothing left.
@@ -58,5 +58,4 @@ class Budget:
             raise BudgetSpent(self.turns, self.max_turns, "model calls")
         if self.max_tokens is not None and self.tokens >= self.max_tokens:
             raise BudgetSpent(self.tokens, self.max_tokens, "tokens")
-        self.turns += 1
         return None if self.max_tokens is None else self.max_tokens - self.tokens

@@ -96,12 +96,15 @@ class Calls:
         Raises:
             CallError: for the harness, once the turn is stored as failed.
         """
-        working = asyncio.create_task(self._begin(request))
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            working.add_done_callback(_abandon)
-            raise
+        while True:
+            working = asyncio.create_task(self._begin(request))
+            try:
+                turn = await asyncio.shield(working)
+            except asyncio.CancelledError:
+                working.add_done_callback(_abandon)
+                raise
+            if not turn.dropped:  # all others left in the moment that it was joined
+                return turn
 
     async def _begin(self, request: Request) -> LiveTurn:
         digested = await asyncio.to_thread(trail, request.call.conversation)
@@ -144,7 +147,7 @@ class Calls:
             else:
                 media.check(call, sees=model.images is not None, policy=self._config.images)
                 placement = await self._placer.place(model, session, request.caller, call, digested)
-                caps = [cap for cap in (self._config.output_cap, session.budget.begin()) if cap is not None]
+                caps = [cap for cap in (self._config.output_cap, session.budget.left()) if cap is not None]
                 thinking = model.parser.thinking(placement.prompt)
                 constraint = constraint_of(call, model.markup, thinking=thinking)
                 sampling = plan(
@@ -165,6 +168,8 @@ class Calls:
             request, session, placement, model, sampling.params, version, sampling.overridden,
             None if stored is None else stored.turn.id,
         )  # fmt: skip
+        if stored is None:
+            session.budget.turns += 1
         await self._learn(session, turn_id, placement, request.caller)
         fresh = partial(new_id, request.dialect.call_id)
         parser = ReplyParser(

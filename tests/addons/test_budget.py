@@ -31,11 +31,12 @@ def test_a_budget_is_read_from_metadata() -> None:
     assert not Budget.of(None).limited
     assert not Budget.of({"budget": {"turns": "many"}}).limited
     budget = Budget.of({"budget": {"turns": 2, "tokens": 10}})
-    assert budget.begin() == 10
-    budget.tokens = 4
-    assert budget.begin() == 6
+    assert budget.left() == 10
+    budget.turns, budget.tokens = 1, 4
+    assert budget.left() == 6
+    budget.turns = 2
     with pytest.raises(BudgetSpent, match="2 of 2 model calls"):
-        budget.begin()
+        budget.left()
 
 
 @pytest.fixture
@@ -82,3 +83,13 @@ async def test_tokens_are_counted_over_calls_and_restarts_and_cap_the_next_reply
     rig.service.forget()  # as after a restart: the record knows what was used
     with pytest.raises(APIStatusError, match="current quota"):
         await ask("four")
+
+
+async def test_a_call_that_never_began_uses_nothing(rig: Rig) -> None:
+    limit(rig, turns=1)
+    too_long = {"model": "m", "messages": [{"role": "user", "content": "word " * 40_000}]}
+    async with httpx.AsyncClient(base_url=rig.url, headers=HEADERS, timeout=60) as http:
+        assert (await http.post("/v1/chat/completions", json=too_long)).status_code == 400
+        rig.engine.say("one")
+        path = "/v1/chat/completions"
+        assert (await http.post(path, json=CALLS[path])).status_code == 200

@@ -19,9 +19,12 @@ import pytest
 import zstandard
 from openai import AsyncOpenAI
 
+from addons.calls import Calls
 from addons.dialects import chat_stream
 from addons.errors import EngineMismatch
 from addons.model import ModelFiles
+from addons.request import Request
+from addons.turn import LiveTurn
 from replay.schema import Turn
 from tests.conftest import Rig, rigged
 from tests.scripted_engine import Script, ScriptedEngine
@@ -387,6 +390,32 @@ async def test_an_engine_that_talks_nonsense_fails_the_turn_and_never_hangs(
     assert turn.status == "failed"
     rig.engine.say("fine")
     assert (await client(rig).chat.completions.create(model="m", messages=[USER])).choices[0].message.content == "fine"
+
+
+async def test_a_turn_that_is_left_by_all_while_it_is_joined_is_sampled_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: int) -> None:
+        await gate.wait()
+
+    rig.engine.say("never heard", before=wait)
+    rig.engine.say("anew")
+    begin = Calls._begin
+
+    async def left_meanwhile(self: Calls, request: Request) -> LiveTurn:
+        monkeypatch.undo()
+        turn = await begin(self, request)
+        turn.drop()
+        await asyncio.sleep(0.05)
+        return turn
+
+    monkeypatch.setattr(Calls, "_begin", left_meanwhile)
+    run: Any = {"messages": [USER], "extra_headers": {"session-id": "s"}}
+    reply = await client(rig).chat.completions.create(model="m", **run)
+    assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("anew", "stop")
+    assert [(turn.status, turn.retry_of) for turn in turns(rig)] == [("aborted", None), ("complete", turns(rig)[0].id)]
 
 
 async def test_a_fault_in_mid_reply_breaks_the_connection_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
