@@ -27,13 +27,22 @@ def start(url: str) -> Iterator[Start]:
 
     def run(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", "from replay.cli import app; app()", "view", "--store", url, *arguments]
-        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        running.append(
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_interruptible
+            )
+        )
         return running[-1]
 
     yield run
     for process in running:
         process.kill()
         process.communicate()
+
+
+def _interruptible() -> None:
+    """A shell's background job, as these tests may be, hands an ignored SIGINT on to its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_it_serves_until_interrupted_and_tells_its_address(start: Start, make: Any) -> None:
