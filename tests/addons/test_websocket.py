@@ -152,7 +152,7 @@ async def test_a_harness_that_leaves_in_mid_reply(rig: Rig, politely: bool) -> N
     assert turn.status == "aborted"
     assert sampled == [i for piece in script.pieces[:3] for i in piece]
     async with asyncio.timeout(10):
-        while not rig.engine.aborted:  # the engine hears of it a moment after the record
+        while not rig.engine.aborted:  # noqa: ASYNC110 # the engine hears of it a moment after the record
             await asyncio.sleep(0.01)
     assert (rig.engine.aborted, len(rig.engine.requests)) == (1, 1)
 
