@@ -62,19 +62,24 @@ class Calls:
         self._runner = Runner(self.backend, recorder, self.contexts)
         self.reserve = None if reserve is None else Reserve(reserve, reader, recorder, self.contexts)
 
-    def read(self, dialect: Dialect, route: str, target: Target, caller: Caller, raw: bytes) -> Request:
-        """Read a request, with all that it continues by id.
+    async def read(self, dialect: Dialect, route: str, target: Target, caller: Caller, raw: bytes) -> Request:
+        """Read a request, with all that it continues by id: in a thread, since it may be megabytes of images.
 
         Raises:
             CallError: in the dialect's words.
         """
+        return await asyncio.to_thread(self._read, dialect, route, target, caller, raw)
+
+    def _read(self, dialect: Dialect, route: str, target: Target, caller: Caller, raw: bytes) -> Request:
         received_at = time.time()
         body, readable = read_json(raw)
         call = dialect.read(readable, target, self._replies.look_up(dialect, caller.session))
         if readable is not body:
             call = call.reporting("lone surrogates")
         caller = with_body(caller, body)
-        return Request(dialect, route, caller, body, raw, call, received_at, new_id(dialect.reply_id))
+        request = Request(dialect, route, caller, body, raw, call, received_at, new_id(dialect.reply_id))
+        _ = request.digest  # here, since it takes its time as well
+        return request
 
     def remember(self, request: Request) -> None:
         """Let a later call continue one that asked for no sampling, and so is no turn."""
@@ -141,7 +146,7 @@ class Calls:
                 self.reserve.check(model.files)
                 stored = await self.reserve.answer(session, request.dialect.name, call, digested)
             if self.reserve is not None and stored is not None:
-                placement = self.reserve.placed(session, request.caller.thread, digested, stored)
+                placement = await self.reserve.placed(session, request.caller.thread, digested, stored)
                 sampling = Plan(stored.turn.sampling_sent, (), self.reserve.why_untrainable(stored))
                 version = stored.turn.weight_version
             else:
@@ -190,12 +195,12 @@ class Calls:
         self.contexts.clear()
         self._replies.clear()
 
-    def read_count(self, dialect: Dialect, target: Target, caller: Caller, raw: bytes) -> Call:
+    async def read_count(self, dialect: Dialect, target: Target, caller: Caller, raw: bytes) -> Call:
         """Read the body of a token count. Raises as :meth:`read`, and NotFound where the provider has no such route."""
         if dialect.read_count is None:
             raise NotFound(f"{dialect.name} has no route that counts tokens.", code="unknown_url")
-        _, readable = read_json(raw)
-        return dialect.read_count(readable, target, self._replies.look_up(dialect, caller.session))
+        read, stored = dialect.read_count, self._replies.look_up(dialect, caller.session)
+        return await asyncio.to_thread(lambda: read(read_json(raw)[1], target, stored))
 
     async def count(self, caller: Caller, call: Call) -> int:
         """Tokens of the prompt that this call would have: exactly, where its session is known also as continued."""

@@ -6,9 +6,9 @@ a restarted proxy, or one of several over one store, still continues every conve
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
@@ -63,8 +63,9 @@ class Contexts:
         self._ids = 0
         self._by_digest: OrderedDict[str, list[Context]] = OrderedDict()
 
-    def remember(self, digest: str, context: Context) -> None:
-        """Keep what a turn left behind."""
+    def remember(self, digest: str, context: Context, before: str | None = None) -> None:
+        """Keep what a turn left behind. What it continued, under the digest `before`, is the first to be forgotten:
+        of a conversation that goes on, nobody but a fork asks for it again."""
         twins = self._by_digest.setdefault(digest, [])
         self._by_digest.move_to_end(digest)
         if all(twin.turn_id != context.turn_id for twin in twins):
@@ -72,6 +73,8 @@ class Contexts:
             self._ids += context.tokens
             if len(twins) > TWINS:
                 self._ids -= twins.pop(0).tokens
+        if before is not None and before in self._by_digest:
+            self._by_digest.move_to_end(before, last=False)
         while self._ids > self._max_ids and len(self._by_digest) > 1:
             _, gone = self._by_digest.popitem(last=False)
             self._ids -= sum(context.tokens for context in gone)
@@ -81,7 +84,7 @@ class Contexts:
         self._by_digest.clear()
         self._ids = 0
 
-    def find(self, session_id: int | None, conversation: Trail, thread: str | None = None) -> Context | None:
+    async def find(self, session_id: int | None, conversation: Trail, thread: str | None = None) -> Context | None:
         """The turn that a call continues, in one session or in any.
 
         Of several that left the same behind it is the one of the same thread, else the one whose calls have these very
@@ -90,10 +93,14 @@ class Contexts:
         prefix = conversation.continues
         if prefix is None:
             return None
-        twins = [one for one in self._remembered(prefix, session_id) if one.head == conversation.head]
+        head = conversation.head
+        twins = [one for one in self._remembered(prefix, session_id) if one.head == head]
         if not twins:
-            stored = (one for one in self._stored(prefix, session_id, thread) if one.head == conversation.head)
-            return next(stored, None)
+            # In a thread: a long history is read whole, which would stall every other stream.
+            stored = await asyncio.to_thread(self._stored, prefix, session_id, thread, head)
+            for one in stored:
+                self.remember(prefix.digest, one)
+            return stored[-1] if stored and stored[-1].head == head else None
         return max(twins, key=lambda one: (one.thread == thread, _calls(one) == prefix.call_ids, one.turn_id))
 
     def nearest(self, session_id: int | None, conversation: Trail) -> tuple[Context, Prefix] | None:
@@ -130,13 +137,15 @@ class Contexts:
             self._by_digest.move_to_end(prefix.digest)
         return twins
 
-    def _stored(self, prefix: Prefix, session_id: int | None, thread: str | None) -> Iterator[Context]:
-        """Newest first, but those of the thread before all."""
+    def _stored(self, prefix: Prefix, session_id: int | None, thread: str | None, head: str) -> list[Context]:
+        """Newest first, but those of the thread before all; up to the first that has this head."""
+        contexts: list[Context] = []
         turns = self._ancestry.after([prefix.digest], session_id)
         for turn in sorted(turns, key=lambda turn: turn.thread != thread):
-            context = self._load(turn)
-            self.remember(prefix.digest, context)
-            yield context
+            contexts.append(self._load(turn))
+            if contexts[-1].head == head:
+                break
+        return contexts
 
     def _load(self, turn: Turn) -> Context:
         prompt, (sampled, _) = self._reader.prompt_ids(turn), self._reader.sampled(turn)

@@ -117,7 +117,7 @@ class Gateway:
             route.model or "", bool(route.stream), http.query.get("alt") == "sse", compact=route.kind == "compact",
             provider=route.provider,
         )  # fmt: skip
-        request = self._calls.read(_dialect(route), http.path, target, caller, await _body(http))
+        request = await self._calls.read(_dialect(route), http.path, target, caller, await _body(http))
         answer = Answer(self._calls, request, self._config.keepalive)
         response = web.StreamResponse(headers={"content-type": answer.content_type, "cache-control": "no-cache"})
         try:
@@ -143,8 +143,8 @@ class Gateway:
         if not self._config.websocket:
             return web.Response(status=426, headers={"upgrade": "h2c"}, text="WebSocket is off; use POST.")
 
-        def read(message: bytes) -> Answer:
-            request = self._calls.read(_dialect(route), http.path, Target(socket=True), caller, message)
+        async def read(message: bytes) -> Answer:
+            request = await self._calls.read(_dialect(route), http.path, Target(socket=True), caller, message)
             return Answer(self._calls, request, self._config.keepalive)
 
         socket = Socket(read, self._config.body_limit)
@@ -153,7 +153,7 @@ class Gateway:
 
     async def _count(self, http: web.Request, route: Route, caller: Caller) -> web.Response:
         dialect = _dialect(route)
-        call = self._calls.read_count(dialect, Target(route.model or ""), caller, await _body(http))
+        call = await self._calls.read_count(dialect, Target(route.model or ""), caller, await _body(http))
         assert dialect.count_reply is not None, dialect.name
         return _json(200, dialect.count_reply(await self._calls.count(caller, call)))
 

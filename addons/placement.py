@@ -101,7 +101,7 @@ class Placer:
         if model.images is not None:
             await model.images.learn(call.conversation)
         known = session.known(trail)
-        parent, trail = self._find(session.id, trail, caller.thread)
+        parent, trail = await self._find(session.id, trail, caller.thread)
         fork = _Fork()
         if parent is not None:
             try:
@@ -132,7 +132,7 @@ class Placer:
             await model.images.learn(call.conversation)
         parent = None
         if session_id is not None:
-            parent, trail = self._find(session_id, trail)
+            parent, trail = await self._find(session_id, trail)
         if parent is not None:
             try:
                 suffix = await asyncio.to_thread(_extension, model, call, parent, trail)
@@ -141,13 +141,13 @@ class Placer:
                 pass  # then it is counted as it would be rendered: anew
         return len((await asyncio.to_thread(_whole, model, call)).ids)
 
-    def _find(self, session_id: int, trail: Trail, thread: str | None = None) -> tuple[Context | None, Trail]:
+    async def _find(self, session_id: int, trail: Trail, thread: str | None = None) -> tuple[Context | None, Trail]:
         """The turn that a call continues, and the trail that says so: a final message that the reply goes on from is
         a stored turn's reply, which a limit cut off, or new."""
-        parent = self._contexts.find(session_id, trail, thread)
+        parent = await self._contexts.find(session_id, trail, thread)
         if parent is None and trail.conversation.continue_final_message:
             trail = trail.prefilled()
-            parent = self._contexts.find(session_id, trail, thread)
+            parent = await self._contexts.find(session_id, trail, thread)
         return parent, trail
 
     def _note(self, parent: Context, trail: Trail) -> str | None:

@@ -137,12 +137,13 @@ class Reserve:
         logger.warning("%s: %s; it goes to vLLM", session.name, told)
         return None
 
-    def placed(self, session: LiveSession, thread: str | None, asked: Trail, reply: StoredReply) -> Placement:
+    async def placed(self, session: LiveSession, thread: str | None, asked: Trail, reply: StoredReply) -> Placement:
         """Where an answered call belongs in the run's own tree: as the stored one does, on the same ids."""
         turn = reply.turn
         [stored] = [one for one in self._turns if one.turn.id == turn.id]
         purpose = cast(Purpose, turn.purpose)
-        parent = self._contexts.find(session.id, asked, thread) if turn.parent_id is not None else None
+        continued = turn.parent_id is not None
+        parent = await self._contexts.find(session.id, asked, thread) if continued else None
         before = stored.prompt[: turn.prompt_length - turn.suffix_length]
         prefix = asked.continues
         images = stored.images

@@ -7,6 +7,7 @@ kept in a bounded cache. Only what sampled nothing (Responses' `generate: false`
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -37,6 +38,7 @@ class StoredReplies:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._kept: OrderedDict[str, _Stored] = OrderedDict()
+        self._lock = threading.RLock()  # requests are read in threads
 
     def look_up(self, dialect: Dialect, session: str | None) -> LookUp:
         """What a caller's request of `dialect` may look replies up with. `session` is None for one without a name."""
@@ -48,7 +50,8 @@ class StoredReplies:
         """Keep a reply that sampled nothing, and so is in no record."""
         assert dialect.continuing is not None, dialect.name
         state = dialect.continuing.after(self.look_up(dialect, session), body, reply_id, None)
-        self._keep(reply_id, _Stored(session, state))
+        with self._lock:
+            self._keep(reply_id, _Stored(session, state))
 
     def whole(self, dialect: Dialect, reply_id: str, session: str | None) -> bytes | None:
         """A reply once more, as a call that does not stream has it.
@@ -66,9 +69,14 @@ class StoredReplies:
 
     def clear(self) -> None:
         """Forget everything; the record still knows all that was sampled."""
-        self._kept.clear()
+        with self._lock:
+            self._kept.clear()
 
     def _find(self, dialect: Dialect, reply_id: str, session: str | None) -> State | None:
+        with self._lock:
+            return self._found(dialect, reply_id, session)
+
+    def _found(self, dialect: Dialect, reply_id: str, session: str | None) -> State | None:
         continuing = dialect.continuing
         assert continuing is not None, dialect.name
         missing: list[tuple[str, dict[str, Any], Turn]] = []

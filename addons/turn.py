@@ -174,13 +174,15 @@ class LiveTurn:
     def remember(self, contexts: Contexts, after_digest: str, reply: Reply) -> None:
         """Let later calls continue this turn; the digest is that of its row."""
         placement, trail = self.placement, self.placement.trail
-        before = None if placement.parent is None else placement.parent.sent
+        parent, prefix = placement.parent, trail.continues
+        before = None if parent is None else parent.sent
         contexts.remember(
             after_digest,
             Context(
                 self.id, self.session.id, array("i", self.prompt), array("i", self.ids), reply.message,
                 placement.purpose, trail.head, self.thread, sent(trail, before), placement.placed,
             ),
+            None if parent is None or prefix is None else prefix.digest,
         )  # fmt: skip
         self.session.replied(placement.purpose, reply.message)
 

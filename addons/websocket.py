@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 
 import orjson
@@ -34,7 +34,7 @@ class Socket:
         message_limit: bytes of one message.
     """
 
-    def __init__(self, read: Callable[[bytes], Answer], message_limit: int) -> None:
+    def __init__(self, read: Callable[[bytes], Awaitable[Answer]], message_limit: int) -> None:
         self._read = read
         self._connection = web.WebSocketResponse(max_msg_size=message_limit, timeout=_CLOSING)
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING)
@@ -77,7 +77,7 @@ class Socket:
                 await self._fail(Fault(type(fault).__name__))
 
     async def _answer(self, raw: bytes) -> None:
-        async with aclosing(self._read(raw).chunks()) as chunks:
+        async with aclosing((await self._read(raw)).chunks()) as chunks:
             async for chunk in chunks:
                 for frame in responses.frames(chunk):
                     await self._connection.send_str(frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 
 import pytest
@@ -44,7 +45,7 @@ def remember(contexts: Contexts, turn_id: int, call_id: str = "c", *, session_id
 
 
 def found(contexts: Contexts, conversation: Trail, session_id: int | None = 1, thread: str | None = None) -> int | None:
-    context = contexts.find(session_id, conversation, thread)
+    context = asyncio.run(contexts.find(session_id, conversation, thread))
     return None if context is None else context.turn_id
 
 
@@ -91,3 +92,15 @@ def test_it_is_bounded(contexts: Contexts) -> None:
     contexts.remember(large.after(reply()), context)
     assert found(contexts, asks()) is None
     assert contexts._ids == 990
+
+
+def test_what_was_continued_is_the_first_to_be_forgotten(contexts: Contexts) -> None:
+    def context(number: int, session_id: int) -> Context:
+        ids = array("i", range(300))
+        return Context(number, session_id, ids, array("i"), reply(), "main", "head", None, NOTHING)
+
+    contexts.remember("other session's", context(1, 1))
+    contexts.remember("first", context(2, 2))
+    contexts.remember("second", context(3, 2), "first")
+    contexts.remember("third", context(4, 2), "second")
+    assert list(contexts._by_digest) == ["first", "other session's", "third"]
