@@ -103,23 +103,20 @@ class Contexts:
             return stored[-1] if stored and stored[-1].head == head else None
         return max(twins, key=lambda one: (one.thread == thread, _calls(one) == prefix.call_ids, one.turn_id))
 
-    def nearest(self, session_id: int | None, conversation: Trail) -> tuple[Context, Prefix] | None:
+    async def nearest(self, session_id: int | None, conversation: Trail) -> tuple[Context, Prefix] | None:
         """The turn that a call which continues none has most in common with: whatever its head, and wherever in the
         conversation it is."""
         for prefix in conversation.prefixes:
             if remembered := self._remembered(prefix, session_id):
                 return max(remembered, key=lambda one: _likeness(one, conversation, prefix)), prefix
-        stored = self._ancestry.after([prefix.digest for prefix in conversation.prefixes], session_id)
-        for prefix in conversation.prefixes:
-            twins = [self._load(turn) for turn in stored if turn.after_digest == prefix.digest]
-            if twins:
-                return max(twins, key=lambda one: _likeness(one, conversation, prefix)), prefix
-        return None
+        return (
+            await asyncio.to_thread(self._nearest_stored, session_id, conversation) if conversation.prefixes else None
+        )
 
-    def session_of(self, conversation: Trail) -> int | None:
+    async def session_of(self, conversation: Trail) -> int | None:
         """The session of a call that does not tell: the one in which some turn left a part of its conversation behind,
         under the same instructions and tools, or with calls of these very ids."""
-        found = self.nearest(None, conversation)
+        found = await self.nearest(None, conversation)
         if found is None:
             return None
         context, prefix = found
@@ -136,6 +133,14 @@ class Contexts:
         if twins:
             self._by_digest.move_to_end(prefix.digest)
         return twins
+
+    def _nearest_stored(self, session_id: int | None, conversation: Trail) -> tuple[Context, Prefix] | None:
+        stored = self._ancestry.after([prefix.digest for prefix in conversation.prefixes], session_id)
+        for prefix in conversation.prefixes:
+            twins = [self._load(turn) for turn in stored if turn.after_digest == prefix.digest]
+            if twins:
+                return max(twins, key=lambda one: _likeness(one, conversation, prefix)), prefix
+        return None
 
     def _stored(self, prefix: Prefix, session_id: int | None, thread: str | None, head: str) -> list[Context]:
         """Newest first, but those of the thread before all; up to the first that has this head."""

@@ -117,7 +117,7 @@ class Placer:
                     (*parent.placed, *suffix.placed), suffix.how,
                 )  # fmt: skip
         else:
-            fork = self._fork(session, caller, trail)
+            fork = await self._fork(session, caller, trail)
         purpose = purpose_of(call, trail, caller, fork.line, known)
         reason = fork.reason or ("first" if purpose == "main" else "subagent")
         whole = await asyncio.to_thread(_whole, model, call)
@@ -155,9 +155,9 @@ class Placer:
         assert prefix is not None
         return drift.noted(parent.sent, trail, prefix.messages)
 
-    def _fork(self, session: LiveSession, caller: Caller, trail: Trail) -> _Fork:
+    async def _fork(self, session: LiveSession, caller: Caller, trail: Trail) -> _Fork:
         """Why a call that continues no turn does not."""
-        nearest = self._contexts.nearest(session.id, trail)
+        nearest = await self._contexts.nearest(session.id, trail)
         if nearest is not None and nearest[1] == trail.continues:
             parent = nearest[0]
             reason, detail = drift.other_head(parent.sent, trail)

@@ -170,7 +170,7 @@ class Sessions:
     async def resolve(self, caller: Caller, trail: Trail) -> LiveSession:
         """The session of a call."""
         name = caller.session or _from_hint(caller.hint)
-        if name is None and (known := self._contexts.session_of(trail)) is not None:
+        if name is None and (known := await self._contexts.session_of(trail)) is not None:
             name = self._reader.session_name(known)
         if name is None:
             name = f"anon-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"

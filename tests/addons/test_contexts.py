@@ -63,29 +63,29 @@ def test_other_sessions_turns_are_none_of_ours(contexts: Contexts) -> None:
     remember(contexts, 1, session_id=7)
     assert found(contexts, asks()) is None
     assert found(contexts, asks(), None) == 1
-    assert contexts.session_of(asks()) == 7
+    assert asyncio.run(contexts.session_of(asks())) == 7
 
 
 def test_another_head_is_another_prompt_and_still_the_nearest(contexts: Contexts) -> None:
     remember(contexts, 1)
     told = asks("c", Message("system", "Be brief."))
     assert found(contexts, told) is None
-    nearest = contexts.nearest(1, told)
+    nearest = asyncio.run(contexts.nearest(1, told))
     assert nearest is not None
     assert (nearest[0].turn_id, nearest[1]) == (1, told.continues)
 
 
 def test_a_stranger_with_the_same_words_is_told_by_its_head_or_its_ids(contexts: Contexts) -> None:
     remember(contexts, 1, "c1", session_id=7)
-    assert contexts.session_of(asks("c1", Message("system", "s"))) == 7
-    assert contexts.session_of(asks("other", Message("system", "s"))) is None
-    assert contexts.session_of(asks("other")) == 7
+    assert asyncio.run(contexts.session_of(asks("c1", Message("system", "s")))) == 7
+    assert asyncio.run(contexts.session_of(asks("other", Message("system", "s")))) is None
+    assert asyncio.run(contexts.session_of(asks("other"))) == 7
 
 
 def test_it_is_bounded(contexts: Contexts) -> None:
     for number in range(TWINS + 5):
         remember(contexts, number, prompt=array("i", range(20)))
-    assert contexts.nearest(1, asks()) is not None
+    assert asyncio.run(contexts.nearest(1, asks())) is not None
     assert contexts._ids == TWINS * 21
     large = trail(Conversation((Message("user", "large"),)))
     context = Context(99, 1, array("i", range(990)), array("i"), reply(), "main", large.head, None, NOTHING)
