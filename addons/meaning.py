@@ -13,8 +13,8 @@ says what is different now.
     - in the instructions (the system messages at the beginning): header lines (`x-...: ...`), dates, times and other
       numbers, and what a tag, a heading or a label names as about the environment, git, the date, the working
       directory, open files and the like: all up to the tag's end, the next heading, the next blank line;
-    - in later messages: blocks about the environment and `<system-reminder>`s. A message of nothing else may come
-      and go;
+    - in later messages: blocks about the environment or the session, and `<system-reminder>`s. A message of nothing
+      else may come and go;
     - descriptions, titles, examples and defaults of tools and of their parameters.
 
 Everything else is meaning, and forks: other instructions, a tool more or less or with other parameters, an edited
@@ -37,7 +37,9 @@ _MOMENT = (
     r"env|environment|git|date|today|time|clock|cwd|directory|directories|workspace|branch|commits?|worktree|"
     r"open[ _-]?(?:files|tabs)|visible[ _-]?files|file[ _-]?tree|context[ _-]?window|token[ _-]?usage"
 )
-_TAG = re.compile(rf"<((?:[\w-]+[_-])?(?:{_MOMENT}|system-reminder)(?:[_-][\w-]+)?)(?:\s[^<>]*)?>", re.IGNORECASE)
+_TAG = re.compile(
+    rf"<((?:[\w-]+[_-])?(?:{_MOMENT}|system-reminder|session[_-]context)(?:[_-][\w-]+)?)(?:\s[^<>]*)?>", re.IGNORECASE
+)
 _HEADER = re.compile(r"(?:x-[\w-]+:[^\n]*\n+)+", re.IGNORECASE)
 _HEADING = re.compile(rf"#+[^\n]*\b(?:{_MOMENT})\b", re.IGNORECASE)
 _LABEL = re.compile(rf"[\W_]*(?:[\w']+\s+){{0,5}}(?:(?:{_MOMENT})|gitstatus)\b[^:.!?]{{0,40}}:", re.IGNORECASE)

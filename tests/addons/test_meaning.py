@@ -70,6 +70,7 @@ def test_instructions(old: str, new: str) -> None:
 def test_blocks_go_and_what_only_looks_like_one_stays() -> None:
     assert without_blocks("a<system-reminder>x</system-reminder>b") == "ab"
     assert without_blocks('a<git_status of="x">y</git_status>b<environment_details>z</environment_details>') == "ab"
+    assert without_blocks("<session_context>\nfiles: a.py\n</session_context>Write it.") == "Write it."
     assert without_blocks("<html>a</html> <environ>b</environ>") == "<html>a</html> <environ>b</environ>"
     assert without_blocks("a <env> b") == "a <env> b"
 
