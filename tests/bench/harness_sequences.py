@@ -63,7 +63,7 @@ class Measured:
 
 def run(chosen: Sequence[harnesses.Harness], folder: Path, model: ModelFiles) -> None:
     """Let each harness have its session; the record is in `folder`."""
-    talkers = [talking(one, str(harnesses.install(one, HARNESSES))) for one in chosen]
+    talkers = [talking(one, harnesses.install(one, HARNESSES)) for one in chosen]
     options = Options(
         directory=folder, root=HARNESSES, timeout=SECONDS, script=say, model=model.path,
         proxy_arguments=("--set", "tap_sampling=full"),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -54,22 +56,51 @@ def test_what_is_changed_at_all_does_not(model: ModelFiles, resent: Message) -> 
     assert made(model, resent) == (2, 2)
 
 
-def test_the_script_takes_ten_turns() -> None:
+def said_to(*requests: str) -> list[str]:
+    """All replies; each request comes when the one before was answered without a call."""
     tool = {"name": "bash", "parameters": {"properties": {"command": {"type": "string"}}, "required": ["command"]}}
-    messages = [("user", TASK.format(path="/x/written.txt"))]
-    for _ in range(TURNS):
-        messages.append(("assistant", say(Prompt([{"type": "function", "function": tool}], messages))))
-    said = [text for role, text in messages if role == "assistant"]
-    assert all(text.startswith("<think>\n") for text in said)
-    commands = [
-        json.loads(text.split("<tool_call>\n")[1].split("\n</tool_call>")[0])["arguments"]["command"]
-        for text in said[:-1]
-    ]
-    assert commands == [*COMMANDS, "echo harnesstap > /x/written.txt"]
-    assert said[-1].endswith("I am finished.")
+    messages: list[tuple[str, str]] = []
+    for request in requests:
+        messages.append(("user", request))
+        while messages[-1][0] == "user" or "<tool_call>" in messages[-1][1]:
+            messages.append(("assistant", say(Prompt([{"type": "function", "function": tool}], messages))))
+    return [text for role, text in messages if role == "assistant"]
+
+
+def commands(replies: list[str]) -> list[str]:
+    calls = [text.split("<tool_call>\n")[1].split("\n</tool_call>")[0] for text in replies if "<tool_call>" in text]
+    return [json.loads(call)["arguments"]["command"] for call in calls]
+
+
+def test_the_script_takes_ten_turns() -> None:
+    replies = said_to(TASK.format(path="/x/written.txt"))
+    assert len(replies) == TURNS
+    assert all(text.startswith("<think>\n") for text in replies)
+    assert commands(replies) == [*COMMANDS, "echo harnesstap > /x/written.txt"]
+
+
+def test_or_the_same_in_two_requests() -> None:
+    first, second = (words[-1] for words in map(shlex.split, _halves("opencode")))
+    replies = said_to(first.replace("{task}", TASK.format(path="/x/written.txt")), second)
+    assert len(replies) == TURNS
+    assert [number for number, text in enumerate(replies) if "<tool_call>" not in text] == [4, 9]
+    assert commands(replies) == [*COMMANDS[:-1], "echo harnesstap > /x/written.txt"]
+
+
+def test_a_harness_takes_up_its_conversation() -> None:
+    first, again = _halves("codex")
+    assert first.startswith("PATH=/opt/codex/bin:$PATH; codex exec --skip-git-repo-check ")
+    assert again.startswith("codex exec resume --last --skip-git-repo-check ")
+    mini = harnesses.get("mini-swe-agent")
+    assert talking(mini, Path("mini")) == mini
+
+
+def _halves(name: str) -> list[str]:
+    return talking(harnesses.get(name), Path(f"/opt/{name}/bin/{name}")).command[2].split(" && ")
 
 
 def test_aider_is_asked_ten_times() -> None:
-    command = talking(harnesses.get("aider"), "/bin/aider").command[2]
+    command = talking(harnesses.get("aider"), Path("/opt/aider")).command[2]
     assert command.count("again, for the time") == TURNS - 1
-    assert "| /bin/aider --model" in command
+    assert "| aider --model" in command
+    assert "--message" not in command
