@@ -131,6 +131,8 @@ class Gateway:
                     if chunk:
                         await response.write(chunk)
             await response.write_eof()
+        except ConnectionError:
+            logger.debug("%s %s: the caller has left", http.method, http.path)  # aiohttp would log it as a fault
         except Exception:
             if response.prepared and http.transport is not None:
                 http.transport.abort()  # an error's response would be bytes in the middle of this one

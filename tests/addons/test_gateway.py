@@ -392,6 +392,23 @@ async def test_an_engine_that_talks_nonsense_fails_the_turn_and_never_hangs(
     assert (await client(rig).chat.completions.create(model="m", messages=[USER])).choices[0].message.content == "fine"
 
 
+async def test_a_harness_that_leaves_is_no_fault_in_the_log(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    body = json.dumps({"model": "m", "messages": [USER], "stream": True}).encode()
+
+    async def wait(_: int) -> None:
+        await asyncio.sleep(0.01)
+
+    for number in range(4):
+        rig.engine.say("some words to be written to nobody, many of them", before=wait)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(rig.url.rpartition(":")[2]))
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await reader.read(300)
+        await asyncio.sleep(number * 0.02)
+        writer.transport.abort()
+        await asyncio.sleep(0.2)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_a_turn_that_is_left_by_all_while_it_is_joined_is_sampled_anew(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
