@@ -5,6 +5,7 @@ Only vLLM's `/v1/completions` with prompt ids is used, and for a prompt with ima
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -176,23 +177,24 @@ class Engine:
         else:
             path, adapt = generate.PATH, generate.adapter(prompt)
             body = generate.request(facts.model, shown, params, stream=stream)
+        data = await asyncio.to_thread(codec.dumps, body)  # megabytes, with images
         if stream:
-            async for piece in self._stream(path, body, adapt):
+            async for piece in self._stream(path, data, adapt):
                 yield piece
             return
-        yield completions.sampled(await self._post_json(path, body), adapt)
+        yield completions.sampled(await self._json("POST", path, data), adapt)
 
-    async def _stream(self, path: str, body: dict[str, Any], adapt: completions.Adapt) -> AsyncGenerator[Sampled]:
+    async def _stream(self, path: str, data: bytes, adapt: completions.Adapt) -> AsyncGenerator[Sampled]:
         finished = False
         try:
-            async with self._http.post(self.url + path, data=codec.dumps(body), **_JSON) as reply:
+            async with self._http.post(self.url + path, data=data, **_JSON) as reply:
                 await _raise_for(reply)
                 while line := await reply.content.readline(max_line_length=STREAM_LIMIT):
                     self.heard_at = time.monotonic()
                     # Read to the end of the body behind [DONE], or the connection could not be used again.
-                    if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
+                    if not line.startswith(b"data:") or (event := line[5:].strip()) == b"[DONE]":
                         continue
-                    piece = completions.event(data, adapt)
+                    piece = completions.event(event, adapt)
                     if piece is not None:
                         finished = finished or piece.finish is not None
                         yield piece

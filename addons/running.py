@@ -61,7 +61,8 @@ class Runner:
 
     async def _sample(self, turn: LiveTurn) -> None:
         engine = turn.engine or self._backend.engine
-        sampling = engine.sample(turn.model.facts, turn.prompt, turn.params, stream=turn.must_stream, shown=turn.shown)
+        shown = await asyncio.to_thread(turn.shown) if turn.placement.placed else None
+        sampling = engine.sample(turn.model.facts, turn.prompt, turn.params, stream=turn.must_stream, shown=shown)
         async with aclosing(sampling) as pieces:
             async for piece in pieces:
                 turn.take(piece)

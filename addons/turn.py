@@ -65,9 +65,8 @@ class LiveTurn:
     engine: StoredReply | None = None
     """What answers in vLLM's place, for a call that is re-served."""
 
-    @property
     def shown(self) -> Shown | None:
-        """The prompt as vLLM is sent it with its images; None where it has none."""
+        """The prompt as vLLM is sent it with its images, which may be megabytes; None where it has none."""
         if not self.placement.placed or self.model.images is None:
             return None
         return self.model.images.shown(self.prompt, self.placement.placed, self.call.conversation)
