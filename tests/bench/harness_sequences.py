@@ -101,11 +101,7 @@ def sequences(found: Sequence[Measured]) -> str:
         ])  # fmt: skip
     columns = ["harness", "version", "turns", "sequences: ours", "re-rendered", "exact prefix", "tokens: ours"]
     table = markdown([*columns, "re-rendered", "exact prefix", "side calls"], rows, left=(0, 1, 9))
-    forks = [
-        f"- {one.harness}, turn {fork.turn}: {fork.reason}; {fork.detail or 'no detail'}"
-        for one in found
-        for fork in one.forks
-    ]
+    forks = [f"- {one.harness}, {len(one.forks)}: {_first_and_last(one.forks)}" for one in found if one.forks]
     return "\n".join([table, *(["Where ours forks:", *forks] if forks else [])]) + "\n"
 
 
@@ -114,11 +110,15 @@ def hits(found: Sequence[Measured], counts: dict[tuple[str, str], Count]) -> str
     rows = []
     for one in found:
         ours, again = counts[one.harness, "ours"], counts[one.harness, "re-rendered"]
-        cells = [f"{count.prompt:,}|{count.cached:,}|{count.cached / count.prompt:.1%}" for count in (ours, again)]
-        left = [count.prompt - count.cached for count in (ours, again)]
-        rows.append([one.harness, *"|".join(cells).split("|"), f"{left[1] / left[0]:.2f}"])
+        cells = [
+            (f"{count.prompt:,}", f"{count.cached:,}", f"{count.cached / count.prompt:.1%}") for count in (ours, again)
+        ]
+        first = len(one.stored[0][0])  # is in no cache, whatever comes after it
+        later = [count.prompt - count.cached - first for count in (ours, again)]
+        rows.append([one.harness, *cells[0], *cells[1], *(f"{count:,}" for count in later)])
     columns = ["harness", "ours: prompt tokens", "cached", "share", "re-rendered: prompt tokens", "cached", "share"]
-    return markdown([*columns, "computed, re-rendered / ours"], rows, left=(0,))
+    columns += ["computed after turn 1: ours", "re-rendered"]
+    return markdown(columns, rows, left=(0,))
 
 
 def play(found: Sequence[Measured], model: ModelFiles, folder: Path) -> dict[tuple[str, str], Count]:
@@ -137,6 +137,11 @@ def play(found: Sequence[Measured], model: ModelFiles, folder: Path) -> dict[tup
         return {key: vllm.play(calls) for key, calls in sessions.items()}
     finally:
         processes.stop(process)
+
+
+def _first_and_last(forks: Sequence[Fork]) -> str:
+    shown = dict.fromkeys((forks[0], forks[-1]))
+    return "; ".join(f"turn {fork.turn}, {fork.reason} ({fork.detail or 'no detail'})" for fork in shown)
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int]) -> str:
