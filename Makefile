@@ -56,8 +56,8 @@ learn: install  ## GRPO on the tiny model until it solves more of the held-out t
 	$(VENV)/bin/trainer run trainer/recipes/tiny.toml --seed $(SEED) --out runs/learn-$(SEED)
 
 test: install lint  ## all tests: real mitmdump, real vLLM, real harness
-	$(PY) -m pytest -n auto --dist loadgroup -m "not ($(HEAVY))"
-	$(PY) -m pytest -m "$(HEAVY)"
+	$(PY) -m pytest -n auto --dist loadgroup -m "not ($(HEAVY))" && light=0 || light=$$?; \
+	$(PY) -m pytest -m "$(HEAVY)" && exit $$light
 
 matrix: install  ## every harness of the table on a small task behind the proxy, as it is; runs/matrix has the table
 	$(VENV)/bin/tap matrix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,9 @@ from certs.harnesses import DEFAULT_ROOT, Harness, HarnessError
 
 STORE = "sqlite:///harnesstap.db"
 
-out, err = Console(), Console(stderr=True, soft_wrap=True)
+# Where nobody sees the width (a pipe, a file), do not fold at 80: fingerprints and paths are for copying.
+_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+out, err = Console(width=_WIDTH), Console(stderr=True, soft_wrap=True)
 
 Home = Annotated[
     Path, typer.Option(envvar=files.HOME_VARIABLE, help="Folder of the certificates and the session secret.")

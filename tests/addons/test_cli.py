@@ -68,7 +68,8 @@ def print_variable(name: str) -> list[str]:
     return [sys.executable, "-c", f"import os; print(os.environ.get({name!r}))"]
 
 
-def test_certs_says_where_and_what(home: Path) -> None:
+def test_certs_says_where_and_what(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # pytest's workers set 80
     code, out, _ = tap("certs", "--provider", "llm.example.com=chat")
     authority = ca.load(home)
     assert code == 0
