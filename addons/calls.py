@@ -226,7 +226,10 @@ class Calls:
         params: dict[str, Any], version: str | None, overridden: tuple[str, ...] = (),
         replays: int | None = None,
     ) -> int:  # fmt: skip
-        retry_of = self._sessions.earlier(session, request.key, request.digest)
+        beside = session.joinable(request.key)
+        # What is still being listened to is the same call made twice at once, and not tried again.
+        heard = beside is not None and bool(beside.listeners)
+        retry_of = None if heard else self._sessions.earlier(session, request.key, request.digest)
         new = new_turn(request, session.id, placement, model, params, version, overridden, retry_of, replays)
         return await asyncio.wrap_future(self._recorder.open_turn(new))
 

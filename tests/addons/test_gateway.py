@@ -409,6 +409,22 @@ async def test_a_harness_that_leaves_is_no_fault_in_the_log(rig: Rig, caplog: py
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+async def test_the_same_call_made_twice_at_once_is_no_retry(rig: Rig) -> None:
+    both = asyncio.Event()
+
+    async def wait(_: int) -> None:
+        if len(rig.engine.requests) == 2:
+            both.set()
+        await both.wait()
+
+    for text in ("one", "two"):
+        rig.engine.say(text, before=wait)
+    run: Any = {"messages": [USER], "extra_headers": {"session-id": "s"}}
+    replies = await asyncio.gather(*(client(rig).chat.completions.create(model="m", **run) for _ in range(2)))
+    assert sorted(str(reply.choices[0].message.content) for reply in replies) == ["one", "two"]
+    assert [turn.retry_of for turn in turns(rig)] == [None, None]
+
+
 async def test_a_turn_that_is_left_by_all_while_it_is_joined_is_sampled_anew(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,6 +440,8 @@ async def test_a_turn_that_is_left_by_all_while_it_is_joined_is_sampled_anew(
     async def left_meanwhile(self: Calls, request: Request) -> LiveTurn:
         monkeypatch.undo()
         turn = await begin(self, request)
+        while not rig.engine.requests:
+            await asyncio.sleep(0.01)
         turn.drop()
         await asyncio.sleep(0.05)
         return turn
