@@ -428,9 +428,10 @@ async def test_the_same_call_made_twice_at_once_is_no_retry(rig: Rig) -> None:
 async def test_a_turn_that_is_left_by_all_while_it_is_joined_is_sampled_anew(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = asyncio.Event()
+    asked, gate = asyncio.Event(), asyncio.Event()
 
     async def wait(_: int) -> None:
+        asked.set()
         await gate.wait()
 
     rig.engine.say("never heard", before=wait)
@@ -440,8 +441,7 @@ async def test_a_turn_that_is_left_by_all_while_it_is_joined_is_sampled_anew(
     async def left_meanwhile(self: Calls, request: Request) -> LiveTurn:
         monkeypatch.undo()
         turn = await begin(self, request)
-        while not rig.engine.requests:
-            await asyncio.sleep(0.01)
+        await asked.wait()
         turn.drop()
         await asyncio.sleep(0.05)
         return turn
