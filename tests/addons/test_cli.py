@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from addons.cli import app
@@ -69,7 +70,7 @@ def print_variable(name: str) -> list[str]:
 
 
 def test_certs_says_where_and_what(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # pytest's workers set 80
+    monkeypatch.setattr("addons.commands.certs.out", Console(width=200))  # pytest's workers have COLUMNS=80
     code, out, _ = tap("certs", "--provider", "llm.example.com=chat")
     authority = ca.load(home)
     assert code == 0
