@@ -13,7 +13,7 @@ from addons.dialects.gemini_contents import read_contents, read_instruction
 from addons.dialects.gemini_errors import CacheNotFound, error_body
 from addons.dialects.gemini_fields import GoogleFields, violation
 from addons.dialects.gemini_format import output_constraint
-from addons.dialects.gemini_schema import json_schema
+from addons.dialects.gemini_schema import json_schema, plain_schema
 from addons.dialects.gemini_stream import Emitter
 from addons.dialects.schemas import resolved
 
@@ -157,6 +157,7 @@ def _function(item: GoogleFields) -> Tool:
     name = item.need("name", item.text("name"))
     parameters = item.mapping("parameters")
     plain = item.mapping("parametersJsonSchema")
+    plain = None if plain is None else plain_schema(plain)
     if parameters is not None and plain is not None:
         violation(item.at("parameters"), "parameters and parameters_json_schema are mutually exclusive.")
     if parameters is not None:

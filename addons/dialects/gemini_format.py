@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from addons.dialects.gemini_fields import GoogleFields, violation
-from addons.dialects.gemini_schema import json_schema
+from addons.dialects.gemini_schema import json_schema, plain_schema
 
 _MIME_TYPES = ("text/plain", "application/json", "application/xml", "application/yaml", "text/x.enum")
 
@@ -46,8 +46,10 @@ def _schema(config: GoogleFields) -> dict[str, Any] | None:
     plain = older if plain is None else plain
     if own is not None and plain is not None:
         violation(at, "response_schema and response_json_schema are mutually exclusive.")
-    converted: dict[str, Any] | None = plain if own is None else json_schema(own, at)
-    return converted
+    if own is not None:
+        converted: dict[str, Any] = json_schema(own, at)
+        return converted
+    return None if plain is None else plain_schema(plain)
 
 
 def _choices(config: GoogleFields, schema: dict[str, Any] | None) -> list[str]:

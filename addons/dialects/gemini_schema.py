@@ -58,6 +58,26 @@ def json_schema(schema: Any, path: str) -> Any:
     return _nullable(out) if nullable else out
 
 
+def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that is said to be JSON Schema, with types in capitals made what JSON Schema calls them.
+
+    Google's own CLI writes Gemini's types into `responseJsonSchema`, and Google takes them.
+    """
+    out: dict[str, Any] = _small_types(schema)
+    return out
+
+
+def _small_types(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_small_types(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: one.lower() if key == "type" and isinstance(one, str) and one in _TYPES else _small_types(one)
+        for key, one in value.items()
+    }
+
+
 def _type(value: Any, at: str) -> Any:
     if not isinstance(value, str):
         return value  # JSON Schema's list of types

@@ -85,6 +85,14 @@ def test_sampling_is_read_in_full() -> None:
             {"json": {"type": "array"}},
         ),
         (
+            # As Google's own CLI writes it.
+            {
+                "responseMimeType": "application/json",
+                "responseJsonSchema": {"type": "OBJECT", "properties": {"type": {"type": "STRING", "const": None}}},
+            },
+            {"json": {"type": "object", "properties": {"type": {"type": "string", "const": None}}}},
+        ),
+        (
             {"responseMimeType": "text/x.enum", "responseSchema": {"type": "STRING", "enum": ["a", "b"]}},
             {"choice": ["a", "b"]},
         ),
