@@ -36,12 +36,15 @@ class Session(Base):
     """One run of a harness on one task (a rollout)."""
 
     __tablename__ = "session"
-    __table_args__ = (CheckConstraint("status IN ('open', 'done', 'failed')", name="status"),)
+    __table_args__ = (
+        CheckConstraint("status IN ('open', 'done', 'failed')", name="status"),
+        Index("ix_session_open", "id", sqlite_where=text("status = 'open'"), postgresql_where=text("status = 'open'")),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     key_hash: Mapped[str | None]
-    harness: Mapped[str | None]
+    harness: Mapped[str | None] = mapped_column(index=True)
     harness_version: Mapped[str | None]
     task: Mapped[str | None] = mapped_column(index=True)
     group: Mapped[str | None] = mapped_column("group_name", index=True)
@@ -53,7 +56,7 @@ class Session(Base):
     reward_parts: Mapped[dict[str, Any] | None]
     meta: Mapped[dict[str, Any] | None] = mapped_column("metadata")
     created_at: Mapped[float]
-    scored_at: Mapped[float | None]
+    scored_at: Mapped[float | None] = mapped_column(index=True)
 
 
 class Blob(Base):
@@ -78,6 +81,7 @@ class Turn(Base):
         Index(None, "session_id", "body_digest"),
         Index(None, "after_digest", "session_id"),
         Index(None, "session_id", "opening"),
+        Index(None, "session_id", "purpose", "weight_version"),
         Index("ix_turn_open", "owner", sqlite_where=text("status = 'open'"), postgresql_where=text("status = 'open'")),
     )
 

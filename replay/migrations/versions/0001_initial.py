@@ -45,6 +45,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_session")),
         sa.UniqueConstraint("name", name=op.f("uq_session_name")),
     )
+    is_open = sa.text("status = 'open'")
+    op.create_index("ix_session_open", "session", ["id"], sqlite_where=is_open, postgresql_where=is_open)
+    op.create_index(op.f("ix_session_harness"), "session", ["harness"])
+    op.create_index(op.f("ix_session_scored_at"), "session", ["scored_at"])
     op.create_index(op.f("ix_session_task"), "session", ["task"])
     op.create_index(op.f("ix_session_group_name"), "session", ["group_name"])
     op.create_table(
@@ -115,7 +119,9 @@ def upgrade() -> None:
     op.create_index(op.f("ix_turn_session_id_body_digest"), "turn", ["session_id", "body_digest"])
     op.create_index(op.f("ix_turn_after_digest_session_id"), "turn", ["after_digest", "session_id"])
     op.create_index(op.f("ix_turn_session_id_opening"), "turn", ["session_id", "opening"])
-    is_open = sa.text("status = 'open'")
+    op.create_index(
+        op.f("ix_turn_session_id_purpose_weight_version"), "turn", ["session_id", "purpose", "weight_version"]
+    )
     op.create_index("ix_turn_open", "turn", ["owner"], sqlite_where=is_open, postgresql_where=is_open)
     op.create_index(op.f("ix_turn_reply_id"), "turn", ["reply_id"])
     op.create_index(op.f("ix_turn_parent_id"), "turn", ["parent_id"])
