@@ -15,6 +15,7 @@ from replay.store import Store
 from replay.writer import Recorder
 from trainer.display import differences_table, scores_table
 from trainer.evaluation import Run, compare, rate, wilson
+from trainer.plots import bars
 
 
 @pytest.fixture
@@ -86,3 +87,12 @@ def test_differences_pair_tasks(store: Store) -> None:
     text = console.export_text()
     assert "50.0 (24-76) %" in text
     assert "+30.0 (" in text
+
+
+def test_a_plot_is_drawn(store: Store, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="harnesstap[plots] is not installed")
+    record(store, "eval-before", {("t1", "x"): [1.0], ("t2", "x"): [0.0], ("t1", "y"): [None]})
+    record(store, "eval-after", {("t1", "x"): [1.0], ("t2", "x"): [1.0]})
+    runs = [Run.load(Reader(store), name) for name in ("eval-before", "eval-after")]
+    bars(runs, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
