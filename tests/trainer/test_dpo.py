@@ -20,6 +20,8 @@ from trainer.imitation import Example
 from trainer.policy import load_policy, token_logprobs
 from trainer.preferences import Pair, Pairing, pairs_of
 
+pytestmark = pytest.mark.slow
+
 
 def example(session: int, ids: list[int], mask: list[int]) -> Example:
     return Example(session=session, ids=np.array(ids, dtype=np.int32), mask=np.array(mask, dtype=np.bool_))

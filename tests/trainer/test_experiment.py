@@ -35,6 +35,8 @@ from replay.store import Store
 from replay.writer import Recorder
 from replay.records import NewSession
 from tests.trainer.recording import record_turn
+
+pytestmark = pytest.mark.slow
 name = urlsplit(os.environ["HTTPS_PROXY"]).username
 number = int(name.rsplit(".", 1)[1])
 with Store.open("sqlite:///" + os.environ["STORE"]) as store, Recorder(store) as recorder:

@@ -13,6 +13,8 @@ from trainer.grpo import Learner, Settings
 from trainer.policy import load_policy, token_logprobs
 from trainer.sequences import Row, Span
 
+pytestmark = pytest.mark.slow
+
 
 def row(session: int, spans: list[tuple[int, int]], length: int, *, temperature: float = 1.0, seed: int = 0) -> Row:
     """A row of random ids; logprobs are filled in by :func:`recorded`."""

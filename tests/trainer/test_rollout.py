@@ -32,6 +32,8 @@ SCRIPT = f"""
 import os, sys, time, subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
+
+pytestmark = pytest.mark.slow
 sys.path.insert(0, {str(ROOT)!r})
 prompt = sys.argv[1]
 proxy = urlsplit(os.environ["HTTPS_PROXY"])

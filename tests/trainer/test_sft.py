@@ -22,6 +22,8 @@ from trainer.imitation import Example
 from trainer.policy import load_policy, token_logprobs
 from trainer.sft import SftSettings, teach
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Example(
     session=1,
     ids=np.array([10, 11, 12, 13, 14, 15, 16], dtype=np.int32),

@@ -29,6 +29,8 @@ from trainer.rebuild import Changed, digest, rebuild, step_again
 from trainer.selection import Choice
 from trainer.training import TrainingRun, probe_prompts
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class ModelServer:
