@@ -24,6 +24,8 @@ from trainer.local import LocalStack
 from trainer.plan import Plan
 from trainer.recipe import Recipe, RecipeError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 # Solves every other session, by two sampled tokens.
 HARNESS = f"""
@@ -36,7 +38,6 @@ from replay.writer import Recorder
 from replay.records import NewSession
 from tests.trainer.recording import record_turn
 
-pytestmark = pytest.mark.slow
 name = urlsplit(os.environ["HTTPS_PROXY"]).username
 number = int(name.rsplit(".", 1)[1])
 with Store.open("sqlite:///" + os.environ["STORE"]) as store, Recorder(store) as recorder:

@@ -26,6 +26,8 @@ from trainer.rollout import rollout
 from trainer.tasks import Task, load_tasks
 from trainer.tasks.sandbox import Sandbox, SandboxError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 # A harness: told what to do by its prompt, it records a turn as the live side would for its session.
 SCRIPT = f"""
@@ -33,7 +35,6 @@ import os, sys, time, subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
-pytestmark = pytest.mark.slow
 sys.path.insert(0, {str(ROOT)!r})
 prompt = sys.argv[1]
 proxy = urlsplit(os.environ["HTTPS_PROXY"])

@@ -24,6 +24,7 @@ from trainer.sft import SftSettings, teach
 
 pytestmark = pytest.mark.slow
 
+
 EXAMPLE = Example(
     session=1,
     ids=np.array([10, 11, 12, 13, 14, 15, 16], dtype=np.int32),
