@@ -17,27 +17,19 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
-from trainer.adapters import Lora
 from trainer.library import DPOConfig, DPOTrainer
+from trainer.offline import OfflineSettings, take_back
 from trainer.policy import Policy, load_policy
 from trainer.preferences import Pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DpoSettings:
-    """How preferences are learnt. `beta` holds the policy to where it began; the rest is as in `sft.SftSettings`."""
+class DpoSettings(OfflineSettings):
+    """How preferences are learnt. `beta` holds the policy to where it began."""
 
-    beta: float = 0.1
     epochs: float = 1.0
     learning_rate: float = 1e-6
-    batch_size: int = 8
-    micro_batch: int = 1
-    max_grad_norm: float = 1.0
-    gradient_checkpointing: bool = True
-    bf16: bool | None = None
-    lora: Lora | None = None
-    seed: int = 0
-    reports: str = "none"
+    beta: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +77,6 @@ def prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, *, logs
     if not pairs:
         raise ValueError("no pairs to learn from")
     began = time.monotonic()
-    pad = policy.tokenizer.pad_token_id if policy.tokenizer.pad_token_id is not None else policy.tokenizer.eos_token_id
     text = ["."] * len(pairs)
     dataset = Dataset.from_dict({"prompt": text, "chosen": text, "rejected": text, "index": list(range(len(pairs)))})
     with tempfile.TemporaryDirectory(prefix="dpo-") as scratch:
@@ -95,15 +86,13 @@ def prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, *, logs
             ref_model=load_policy(policy.source).model if settings.lora is None else None,
             args=_config(settings, logs if logs is not None else Path(scratch)),
             train_dataset=dataset,
-            data_collator=Collator(pairs, int(pad)),
+            data_collator=Collator(pairs, policy.pad_id),
             processing_class=policy.tokenizer,
-            peft_config=None if settings.lora is None else settings.lora.config(),
+            peft_config=settings.adapters(),
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-    policy.model = trainer.accelerator.unwrap_model(trainer.model)
-    policy.adapted = settings.lora is not None
-    policy.base.__dict__.pop("forward", None)
+    take_back(policy, trainer, adapted=settings.lora is not None)
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     return DpoReport(
         pairs=len(pairs),
@@ -118,22 +107,9 @@ def prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, *, logs
 
 def _config(settings: DpoSettings, directory: Path) -> DPOConfig:
     return DPOConfig(
-        output_dir=str(directory),
+        **settings.arguments(directory),
         beta=settings.beta,
-        num_train_epochs=settings.epochs,
-        learning_rate=settings.learning_rate,
-        per_device_train_batch_size=settings.micro_batch,
         gradient_accumulation_steps=max(1, settings.batch_size // settings.micro_batch),
         lr_scheduler_type="constant",
-        max_grad_norm=settings.max_grad_norm,
-        gradient_checkpointing=settings.gradient_checkpointing,
-        bf16=torch.cuda.is_available() if settings.bf16 is None else settings.bf16,
-        max_length=None,
         remove_unused_columns=False,  # the collator needs the index
-        seed=settings.seed,
-        logging_steps=1,
-        save_strategy="no",
-        report_to=settings.reports,
-        disable_tqdm=True,
-        dataloader_pin_memory=torch.cuda.is_available(),
     )

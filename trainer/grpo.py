@@ -194,7 +194,7 @@ class Learner:
             raise ValueError("no rows to train on")
         began = time.monotonic()
         total = sum(item.row.trained for item in rows)
-        pad = self._pad_id()
+        pad = self.policy.pad_id
         buckets = batches.bucketed(rows, self.settings.token_budget)
         micro = [batches.collate(bucket, pad_id=pad, trained_in_step=total) for bucket in buckets]
         temperature = batches.temperature([item.row for item in rows])
@@ -225,13 +225,6 @@ class Learner:
             micro_batches=len(micro),
             seconds=time.monotonic() - began,
         )
-
-    def _pad_id(self) -> int:
-        tokenizer = self.policy.tokenizer
-        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        if pad is None:
-            raise ValueError(f"the tokenizer of {self.policy.source} has neither a pad nor an eos token")
-        return int(pad)
 
     def _engine(self, micro: Sequence[Batch], temperature: float, scratch: Path) -> _LossEngine:
         config = GRPOConfig(

@@ -34,6 +34,14 @@ class Policy:
         base: PreTrainedModel = self.model.get_base_model() if self.adapted else self.model
         return base
 
+    @property
+    def pad_id(self) -> int:
+        """The id that batches are padded with; raises ValueError for a tokenizer with neither a pad nor an eos token."""
+        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
+        if pad is None:
+            raise ValueError(f"the tokenizer of {self.source} has neither a pad nor an eos token")
+        return int(pad)
+
     def adapt(self, lora: Lora, adapter: Path | None = None) -> None:
         """Freeze the weights and train adapters instead: new ones, which change nothing yet, or those in `adapter`."""
         from peft import PeftModel, get_peft_model

@@ -12,33 +12,21 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
-from trainer.adapters import Lora
 from trainer.imitation import Example
 from trainer.library import SFTConfig, SFTTrainer
+from trainer.offline import OfflineSettings, take_back
 from trainer.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SftSettings:
-    """How a model is taught. `batch_size` examples make one optimizer step, `micro_batch` of them at a time.
-
-    `bf16` None means bfloat16 autocast on a GPU and float32 on CPU. `reports` names where TRL reports to (tensorboard,
-    trackio, wandb, ...), beside what is returned.
-    """
+class SftSettings(OfflineSettings):
+    """How a model is taught. `warmup` is the share of the steps in which the learning rate rises."""
 
     epochs: float = 2.0
     learning_rate: float = 1e-5
-    batch_size: int = 8
-    micro_batch: int = 1
     warmup: float = 0.03
     schedule: str = "cosine"
     weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    gradient_checkpointing: bool = True
-    bf16: bool | None = None
-    lora: Lora | None = None
-    seed: int = 0
-    reports: str = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +57,14 @@ def teach(policy: Policy, examples: Sequence[Example], settings: SftSettings, *,
     with tempfile.TemporaryDirectory(prefix="sft-") as scratch:
         trainer = SFTTrainer(
             model=policy.model,
-            args=_config(settings, Path(scratch), logs),
+            args=_config(settings, logs if logs is not None else Path(scratch)),
             train_dataset=Dataset.from_list([example.columns() for example in examples]),
             processing_class=policy.tokenizer,
-            peft_config=None if settings.lora is None else settings.lora.config(),
+            peft_config=settings.adapters(),
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-    policy.model = trainer.accelerator.unwrap_model(trainer.model)
-    policy.adapted = settings.lora is not None
-    # The fused head that TRL puts on the model to train it, and accelerate's wrapper.
-    policy.base.__dict__.pop("forward", None)
+    take_back(policy, trainer, adapted=settings.lora is not None)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return SftReport(
         examples=len(examples),
@@ -92,26 +77,13 @@ def teach(policy: Policy, examples: Sequence[Example], settings: SftSettings, *,
     )
 
 
-def _config(settings: SftSettings, scratch: Path, logs: Path | None) -> SFTConfig:
+def _config(settings: SftSettings, directory: Path) -> SFTConfig:
     devices = max(1, torch.cuda.device_count()) if torch.distributed.is_initialized() else 1
     return SFTConfig(
-        output_dir=str(logs if logs is not None else scratch),
-        num_train_epochs=settings.epochs,
-        learning_rate=settings.learning_rate,
-        per_device_train_batch_size=settings.micro_batch,
+        **settings.arguments(directory),
         gradient_accumulation_steps=max(1, settings.batch_size // (settings.micro_batch * devices)),
         warmup_steps=settings.warmup,
         lr_scheduler_type=settings.schedule,
         weight_decay=settings.weight_decay,
-        max_grad_norm=settings.max_grad_norm,
-        gradient_checkpointing=settings.gradient_checkpointing,
-        bf16=torch.cuda.is_available() if settings.bf16 is None else settings.bf16,
-        max_length=None,  # TRL's default cuts at 1,024 tokens without a word
         packing=False,
-        seed=settings.seed,
-        logging_steps=1,
-        save_strategy="no",
-        report_to=settings.reports,
-        disable_tqdm=True,
-        dataloader_pin_memory=torch.cuda.is_available(),
     )
