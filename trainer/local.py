@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from certs import ca
@@ -61,8 +61,6 @@ class LocalStack:
 
     def through(self, plan: Plan) -> Plan:
         """`plan` through this proxy."""
-        from dataclasses import replace
-
         bundle = ca.load(self.home).bundle
         return replace(plan, proxy_host="127.0.0.1", proxy_port=self.proxy_port, home=self.home, bundle=bundle)
 

@@ -36,7 +36,7 @@ class Policy:
 
     @property
     def pad_id(self) -> int:
-        """The id that batches are padded with; raises ValueError for a tokenizer with neither a pad nor an eos token."""
+        """The id that batches are padded with. Raises ValueError where there is neither a pad nor an eos token."""
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
         if pad is None:
             raise ValueError(f"the tokenizer of {self.source} has neither a pad nor an eos token")

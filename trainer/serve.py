@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NoReturn
@@ -121,6 +122,22 @@ def start(options: ServeOptions, *, log: Path) -> subprocess.Popen[bytes]:
     check_model(options.model)
     cpu = is_cpu_build()
     return processes.start(command(options, cpu=cpu), log=log, env=environment(options, cpu=cpu))
+
+
+@contextmanager
+def running(options: ServeOptions, *, log: Path) -> Iterator[str]:
+    """vLLM on a free port, whatever `options` says of it, ready to be asked and ended with the block: its address.
+
+    Raises as :func:`start` and :func:`wait_ready`.
+    """
+    options = replace(options, port=processes.free_port())
+    process = start(options, log=log)
+    try:
+        url = f"http://127.0.0.1:{options.port}"
+        wait_ready(url, process, log=log)
+        yield url
+    finally:
+        processes.stop(process)
 
 
 def wait_ready(

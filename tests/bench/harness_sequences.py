@@ -38,7 +38,7 @@ from tests.addons.real_models import real_model
 from tests.bench.prefix_cache import Count, Vllm, weights
 from tests.bench.ten_turns.script import say, talking
 from tests.bench.ten_turns.ways import Tokens, calls_of, exact_prefix, rerendered
-from trainer import processes, serve
+from trainer import serve
 
 HARNESSES = Path(__file__).parents[2] / ".harness"
 TOKENIZER = TEMPLATE = "qwen3"
@@ -128,15 +128,10 @@ def play(found: Sequence[Measured], model: ModelFiles, folder: Path) -> dict[tup
     longest = max(len(prompt) + len(sampled) for calls in sessions.values() for prompt, sampled in calls)
     window = math.ceil((longest + 1) / _BLOCK) * _BLOCK
     weights(model, positions=window)
-    log, port = folder / "vllm.log", processes.free_port()
-    process = serve.start(serve.ServeOptions(model=str(model.path), port=port, max_model_len=window), log=log)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        serve.wait_ready(url, process, log=log)
+    options = serve.ServeOptions(model=str(model.path), max_model_len=window)
+    with serve.running(options, log=folder / "vllm.log") as url:
         vllm = Vllm(url, str(model.path))
         return {key: vllm.play(calls) for key, calls in sessions.items()}
-    finally:
-        processes.stop(process)
 
 
 def _first_and_last(forks: Sequence[Fork]) -> str:

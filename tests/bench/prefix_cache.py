@@ -28,7 +28,7 @@ from addons.model import ModelFiles
 from addons.prompts import Prompts
 from tests.addons.kit import BASH, trl_templates
 from tests.addons.real_models import real_model
-from trainer import processes, serve
+from trainer import serve
 
 TOKENIZER = "qwen3"
 TEMPLATES = ("qwen2_5", "qwen3_instruct_2507", "qwen3", "qwen3_5_think", "qwen3_8")
@@ -138,20 +138,14 @@ def main(folder: Path) -> None:
     models = {name: real_model(folder / name, TOKENIZER, trl_templates()[name]) for name in TEMPLATES}
     served = models[TEMPLATES[0]]
     weights(served)
-    log, port = folder / "vllm.log", processes.free_port()
-    process = serve.start(serve.ServeOptions(model=str(served.path), port=port), log=log)
     table = Table("template", "", "turns", "prompt tokens", "cached", "computed")
-    try:
-        url = f"http://127.0.0.1:{port}"
-        serve.wait_ready(url, process, log=log)
+    with serve.running(serve.ServeOptions(model=str(served.path)), log=folder / "vllm.log") as url:
         vllm = Vllm(url, str(served.path))
         for name, model in models.items():
             for way, bridged in (("ours", True), ("re-rendered", False)):
                 count = vllm.play(session(model, bridged=bridged))
                 left, share = count.prompt - count.cached, count.cached / count.prompt
                 table.add_row(name, way, str(len(ROUNDS)), f"{count.prompt:,}", f"{share:.1%}", f"{left:,}")
-    finally:
-        processes.stop(process)
     Console(width=100).print(table)
 
 

@@ -12,7 +12,7 @@ from certs import harnesses
 from tests.conftest import TINY
 from tests.e2e.wiretap import Wiretap
 from tests.proxy import Proxy, mitmdump
-from trainer import processes, serve
+from trainer import serve
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,16 +20,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def tiny_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real vLLM that serves the shipped tiny model."""
-    log = tmp_path_factory.mktemp("vllm") / "vllm.log"
-    port = processes.free_port()
-    options = serve.ServeOptions(model=str(TINY), port=port, kv_cache_gib=1, extra=("--max-num-seqs", "16"))
-    process = serve.start(options, log=log)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        serve.wait_ready(url, process, log=log)
+    options = serve.ServeOptions(model=str(TINY), kv_cache_gib=1, extra=("--max-num-seqs", "16"))
+    with serve.running(options, log=tmp_path_factory.mktemp("vllm") / "vllm.log") as url:
         yield url
-    finally:
-        processes.stop(process)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from addons.conversation import Conversation, Message, Tool, ToolCall
 from addons.model import ModelFiles
 from addons.prompts import Prompts
 from tests.addons.kit import CHATML, chatml
-from trainer import processes, serve
+from trainer import serve
 
 FORGETFUL = CHATML.replace(
     "{%- if m.reasoning_content %}",
@@ -84,16 +83,10 @@ def make(folder: Path, system: Message = SYSTEM) -> ModelFiles:
     return model
 
 
-@contextmanager
-def served(model: ModelFiles, folder: Path) -> Iterator[str]:
+def served(model: ModelFiles, folder: Path) -> AbstractContextManager[str]:
     """The address of a real vLLM that serves it."""
-    log, port = folder / "vllm.log", processes.free_port()
-    process = serve.start(serve.ServeOptions(model=str(model.path), port=port, kv_cache_gib=1), log=log)
-    try:
-        serve.wait_ready(f"http://127.0.0.1:{port}", process, log=log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        processes.stop(process)
+    options = serve.ServeOptions(model=str(model.path), kv_cache_gib=1)
+    return serve.running(options, log=folder / "vllm.log")
 
 
 def lesson(model: ModelFiles, system: Message = SYSTEM) -> tuple[list[int], list[bool]]:

@@ -25,7 +25,7 @@ from replay.reader import Reader
 from replay.store import Store
 from tests.e2e.wiretap import Wiretap
 from tests.proxy import Proxy, mitmdump
-from trainer import processes, serve
+from trainer import serve
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
@@ -38,17 +38,10 @@ def vision_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real vLLM that serves a tiny vision model, made here."""
     folder = tmp_path_factory.mktemp("vision")
     subprocess.run([sys.executable, "-m", "tests.e2e.tiny_vision", str(folder / "model")], cwd=ROOT, check=True)
-    port, log = processes.free_port(), folder / "vllm.log"
     extra = ("--max-num-seqs", "8", "--max-model-len", "2048")
-    process = serve.start(
-        serve.ServeOptions(model=str(folder / "model"), port=port, kv_cache_gib=1, extra=extra), log=log
-    )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        serve.wait_ready(url, process, log=log)
+    options = serve.ServeOptions(model=str(folder / "model"), kv_cache_gib=1, extra=extra)
+    with serve.running(options, log=folder / "vllm.log") as url:
         yield url
-    finally:
-        processes.stop(process)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

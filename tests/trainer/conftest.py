@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer import processes, serve
+from trainer import serve
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -77,13 +77,6 @@ class RunningVllm:
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[RunningVllm]:
     """A real vLLM on the random model; about a minute on two cores."""
-    log = tmp_path_factory.mktemp("vllm") / "vllm.log"
-    port = processes.free_port()
-    options = serve.ServeOptions(model=str(checkpoint), port=port, kv_cache_gib=1, extra=("--max-num-seqs", "8"))
-    process = serve.start(options, log=log)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        serve.wait_ready(url, process, log=log)
+    options = serve.ServeOptions(model=str(checkpoint), kv_cache_gib=1, extra=("--max-num-seqs", "8"))
+    with serve.running(options, log=tmp_path_factory.mktemp("vllm") / "vllm.log") as url:
         yield RunningVllm(url, checkpoint)
-    finally:
-        processes.stop(process)
