@@ -2,14 +2,18 @@
 
 A session's metadata may carry `{"budget": {"turns": 30, "tokens": 20000}}`: model calls, and sampled tokens of all of
 them together. A call beyond it gets the error of an empty account, which harnesses do not try again.
+
+Tokens count as they are sampled, so that calls in parallel draw on one budget: a call may sample what is left when it
+begins, and where others used that up meanwhile, it ends there like any reply that met its `max_tokens`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from addons.completions import Sampled
 from addons.errors import CallError
 
 
@@ -56,6 +60,26 @@ class Budget:
         """
         if self.max_turns is not None and self.turns >= self.max_turns:
             raise BudgetSpent(self.turns, self.max_turns, "model calls")
-        if self.max_tokens is not None and self.tokens >= self.max_tokens:
+        if self.max_tokens is None:
+            return None
+        if self.tokens >= self.max_tokens:
             raise BudgetSpent(self.tokens, self.max_tokens, "tokens")
-        return None if self.max_tokens is None else self.max_tokens - self.tokens
+        return self.max_tokens - self.tokens
+
+    def cut(self, piece: Sampled, begun: bool) -> Sampled:
+        """`piece` itself where the budget outlasts it, or as much of it as is left, with finish `length`.
+
+        Raises:
+            BudgetSpent: nothing is left for a call that has not `begun`, that is, has no token yet.
+        """
+        if self.max_tokens is None:
+            return piece
+        left = max(self.max_tokens - self.tokens, 0)
+        if len(piece.ids) < left or (len(piece.ids) == left and piece.finish is not None):
+            return piece
+        if left == 0 and not begun:
+            raise BudgetSpent(self.tokens, self.max_tokens, "tokens")
+        return replace(
+            piece, ids=piece.ids[:left], logprobs=piece.logprobs[:left], likeliest=piece.likeliest[:left],
+            finish="length", stop_reason=None,
+        )  # fmt: skip

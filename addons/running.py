@@ -60,13 +60,18 @@ class Runner:
         await self._end(turn, "complete" if error is None else "failed", error)
 
     async def _sample(self, turn: LiveTurn) -> None:
-        engine = turn.engine or self._backend.engine
+        engine, budget = turn.engine or self._backend.engine, turn.session.budget
         shown = await asyncio.to_thread(turn.shown) if turn.placement.placed else None
         sampling = engine.sample(turn.model.facts, turn.prompt, turn.params, stream=turn.must_stream, shown=shown)
         async with aclosing(sampling) as pieces:
             async for piece in pieces:
-                turn.take(piece)
-                if turn.enough:
+                before = len(turn.ids)
+                # What is re-served costs nothing, and must come out as it was.
+                kept = piece if turn.engine is not None else budget.cut(piece, begun=before > 0)
+                turn.take(kept)
+                if turn.engine is None:
+                    budget.tokens += len(turn.ids) - before
+                if turn.enough or kept is not piece:
                     return
         finish = None if turn.last is None else turn.last.finish
         if finish not in _ENDS:

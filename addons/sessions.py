@@ -146,7 +146,6 @@ class LiveSession:
 
     def settle(self, turn: LiveTurn) -> None:
         """A turn is over. One that failed or was aborted has nothing to deliver: only its id is kept."""
-        self.budget.tokens += len(turn.ids)
         for attempt in self.undelivered.values():
             if attempt.turn is turn and (turn.error is not None or turn.dropped):
                 attempt.turn = None
@@ -218,7 +217,7 @@ class Sessions:
         session = self._reader.session(name)
         budget = Budget.of(session.meta)
         if budget.limited:
-            turns = self._reader.turns(session)
+            turns = [turn for turn in self._reader.turns(session) if turn.replays is None]
             budget.turns = sum(turn.status != "failed" or turn.n_sampled > 0 for turn in turns)
             budget.tokens = sum(turn.n_sampled for turn in turns)
         return budget

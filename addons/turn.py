@@ -103,7 +103,8 @@ class LiveTurn:
     @property
     def must_stream(self) -> bool:
         """The end may have to be found as tokens come, even for a harness that does not stream."""
-        return self.call.stream or bool(self.call.sampling.stop) or not self.call.parallel_tool_calls
+        limited = self.session.budget.max_tokens is not None
+        return self.call.stream or limited or bool(self.call.sampling.stop) or not self.call.parallel_tool_calls
 
     def take(self, piece: Sampled) -> None:
         """Keep a piece as sampled, up to where it is enough, and say what it adds to the reply."""

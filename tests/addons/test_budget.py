@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from addons.model import ModelFiles
 from replay.records import NewSession
 from replay.writer import Recorder
 from tests.conftest import Rig, rigged
+from tests.scripted_engine import ScriptedEngine
 
 HEADERS = {SESSION_HEADER: "s", TOKEN_HEADER: "token"}
 
@@ -93,3 +96,75 @@ async def test_a_call_that_never_began_uses_nothing(rig: Rig) -> None:
         rig.engine.say("one")
         path = "/v1/chat/completions"
         assert (await http.post(path, json=CALLS[path])).status_code == 200
+
+
+def held(engine: ScriptedEngine, text: str, *, after: int, size: int = 1) -> tuple[asyncio.Event, asyncio.Event]:
+    """Queue a reply that stops before its piece `after`: an event for its being there, and one that lets it go on."""
+    there, go_on = asyncio.Event(), asyncio.Event()
+
+    async def before(piece: int) -> None:
+        if piece == after:
+            there.set()
+            await go_on.wait()
+
+    engine.say(text, size=size, before=before)
+    return there, go_on
+
+
+def chat(text: str, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": text}], **more}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_calls_in_parallel_draw_on_one_budget(rig: Rig, stream: bool) -> None:
+    limit(rig, tokens=10)
+    first_there, first_goes = held(rig.engine, "alpha " * 9, after=4)
+    async with httpx.AsyncClient(base_url=rig.url, headers=HEADERS, timeout=60) as http:
+        post = partial(http.post, "/v1/chat/completions")
+        first = asyncio.create_task(post(json=chat("one", stream=stream)))
+        await first_there.wait()
+        second_there, second_goes = held(rig.engine, "beta " * 9, after=3)
+        second = asyncio.create_task(post(json=chat("two", stream=stream)))
+        await second_there.wait()
+        third_there, third_goes = held(rig.engine, "gamma " * 9, after=0)
+        third = asyncio.create_task(post(json=chat("three", stream=stream)))
+        await third_there.wait()
+        assert [body["max_tokens"] for body in rig.engine.requests] == [10, 6, 3], "what was left at each beginning"
+        first_goes.set()  # and takes all that is left
+        assert '"finish_reason":"length"' in (await first).text
+        second_goes.set()
+        assert '"finish_reason":"length"' in (await second).text
+        third_goes.set()
+        ended = await third
+        assert ended.status_code == 402
+        assert "10 of 10 tokens of this session are used" in ended.text
+        assert (await post(json=chat("four"))).status_code == 402
+    turns = rig.reader.turns(rig.reader.session("s"))
+    assert [(turn.status, turn.finish, turn.n_sampled) for turn in turns[:3]] == [
+        ("complete", "length", 7),
+        ("complete", "length", 3),
+        ("failed", "abort", 0),
+    ]
+    for turn in turns[:2]:
+        ids, logprobs = rig.reader.sampled(turn)
+        assert len(ids) == len(logprobs) == turn.n_sampled
+
+
+async def test_a_piece_of_several_tokens_is_cut_at_the_budget(rig: Rig) -> None:
+    limit(rig, tokens=5)
+    script = rig.engine.say("delta " * 9, size=4)
+    async with httpx.AsyncClient(base_url=rig.url, headers=HEADERS, timeout=60) as http:
+        reply = (await http.post("/v1/chat/completions", json=chat("one"))).json()
+    assert reply["usage"]["completion_tokens"] == 5
+    assert reply["choices"][0]["finish_reason"] == "length"
+    (turn,) = rig.reader.turns(rig.reader.session("s"))
+    assert list(rig.reader.sampled(turn)[0]) == [*script.pieces[0], script.pieces[1][0]], "a prefix of what was sampled"
+
+
+async def test_a_reply_that_ends_at_the_budget_ends_by_itself(rig: Rig) -> None:
+    length = sum(map(len, rig.engine.say("just right").pieces))
+    limit(rig, tokens=length)
+    async with httpx.AsyncClient(base_url=rig.url, headers=HEADERS, timeout=60) as http:
+        reply = (await http.post("/v1/chat/completions", json=chat("one"))).json()
+    assert reply["usage"]["completion_tokens"] == length
+    assert reply["choices"][0]["finish_reason"] == "stop"
