@@ -1,13 +1,12 @@
 """Do real TLS clients accept what mitmproxy signs with our CA, and reject it outside the name constraints?
 
 A real mitmdump intercepts every host and answers each request itself; each client gets its trust and its
-proxy from our environment variables alone. Clients that are not on this machine are skipped by name.
+proxy from our environment variables alone.
 """
 
 from __future__ import annotations
 
 import base64
-import importlib.util
 import os
 import re
 import shutil
@@ -22,10 +21,12 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from certs import ca
 from certs.environment import harness_environment, proxy_url
 from certs.keys import session_key
+from tests.certs.clients import FETCHED, PRESENT, PYTHON, argv
 
 pytestmark = pytest.mark.slow
 
@@ -62,52 +63,11 @@ class Answer:
 addons = [Answer()]
 """
 
-PYTHON = {
-    "httpx": "import sys, httpx; httpx.get(sys.argv[1])",
-    "requests": "import sys, requests; requests.get(sys.argv[1])",
-    "aiohttp": """
-import asyncio, aiohttp, sys
-async def main():
-    async with aiohttp.ClientSession(trust_env=True) as session:
-        await session.get(sys.argv[1])
-asyncio.run(main())
-""",
-}
-NODE = r"""
-const net = require('net'), tls = require('tls'), host = new URL(process.argv[2]).hostname;
-const proxy = new URL(process.env.HTTPS_PROXY);
-const user = Buffer.from(decodeURIComponent(proxy.username) + ':' + proxy.password).toString('base64');
-const socket = net.connect(proxy.port, proxy.hostname, () =>
-  socket.write(`CONNECT ${host}:443 HTTP/1.1\r\nHost: ${host}:443\r\nProxy-Authorization: Basic
-  ${user}\r\n\r\n`));
-socket.once('data', () => {
-  const secure = tls.connect({socket, host, servername: net.isIP(host) ? undefined : host}, () =>
-    secure.write(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`));
-  secure.on('data', data => process.stdout.write(data));
-  secure.on('error', error => { console.error(error.code, error.message); process.exit(60); });
-});
-"""
-FETCH = "await fetch((globalThis.Deno ? Deno.args : process.argv.slice(2))[0]);"
-GO = """
-package main
-import ("fmt"; "net/http"; "os")
-func main() {
-    if _, err := http.Get(os.Args[1]); err != nil { fmt.Println(err); os.Exit(60) }
-}
-"""
-SCRIPTS: dict[str, tuple[str, str, list[str]]] = {
-    "node": ("cjs", NODE, []),
-    "bun": ("mjs", FETCH, []),
-    "deno": ("mjs", FETCH, ["run", "-A"]),
-    "go": ("go", GO, ["run"]),
-}
-CLIENTS = ("curl", "node", "bun", "deno", "go", "uv")
-"""OpenSSL: curl, Node. BoringSSL: Bun. rustls: Deno, uv. Go: its own."""
 
-
-def pairs(hosts: tuple[str, ...]) -> list[tuple[str, str]]:
+def pairs(hosts: tuple[str, ...]) -> list[ParameterSet]:
     """Each client with each host; the Python ones, all one OpenSSL and told apart by their variables, with one."""
-    return [(client, host) for client in CLIENTS for host in hosts] + [(client, hosts[0]) for client in PYTHON]
+    present = [pytest.param(client, host) for client in PRESENT for host in hosts[: 1 if client in PYTHON else None]]
+    return present + [pytest.param(client, host, marks=pytest.mark.network) for client in FETCHED for host in hosts]
 
 
 @dataclass(frozen=True)
@@ -156,27 +116,6 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
                 return
         time.sleep(0.1)
     pytest.fail("mitmdump does not listen after a minute")
-
-
-def argv(client: str, folder: Path, url: str) -> list[str]:
-    """How to GET `url` with `client`; skips the test where there is no such client."""
-    if client in PYTHON:
-        if importlib.util.find_spec(client) is None:
-            pytest.skip(f"the Python package {client} is not installed")
-        return [sys.executable, "-c", PYTHON[client], url]
-    binary = shutil.which(client)
-    if binary is None:
-        pytest.skip(f"{client} is not on PATH")
-    if client in SCRIPTS:
-        suffix, source, options = SCRIPTS[client]
-        script = folder / f"{client}.{suffix}"
-        script.write_text(source)
-        return [binary, *options, str(script), url]
-    if client == "uv":
-        (folder / "requirements.txt").write_text("anything")
-        target = [str(folder / "requirements.txt"), "--index-url", url, "--no-cache"]
-        return [binary, "--no-config", "pip", "compile", "--python", sys.executable, *target]
-    return [binary, "-sS", url]
 
 
 def get(proxy: Proxy, client: str, host: str) -> tuple[bool, str]:
