@@ -17,9 +17,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from replay.batches import batch_of
 from replay.reader import Reader
@@ -51,6 +52,33 @@ class StepReport:
     metrics: StepMetrics
     batch_id: int
     pushed: Pushed | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a step trains on. Its weights will have the version `version`; `before` are those it begins from.
+
+    `served` is the version that the server has (None: no server); `stale` counts the groups that were left out because
+    they are older than `max_lag` allows.
+    """
+
+    version: str
+    served: str | None
+    selection: Selection
+    choice: Choice
+    query: Mapping[str, Any]
+    stale: int
+    before: Path | None
+
+    @property
+    def says(self) -> str:
+        """This in words."""
+        tokens = sum(item.row.trained for item in self.selection.rows)
+        too_old = f"; {self.stale} groups are too old for it" if self.stale else ""
+        return (
+            f"training on {tokens:,} tokens of {len(self.selection.rows)} sequences from "
+            f"{self.selection.credit.groups_used} groups{too_old}"
+        )
 
 
 @dataclass(slots=True)
@@ -140,75 +168,114 @@ class TrainingRun:
 
         Raises NothingToTrain; push.PushError and push.PushMismatch after the step itself is safe.
         """
-        self.settle(reader.store, recorder)
-        served = None if server is None else server.version()
-        version = next_version("default" if served is None else served, at_least=self.version)
-        fresh = self._fresh(int(version) - 1, max_lag)
-        groups = up_to(reader.groups(min_size=min_size, weight_versions=fresh), max_groups)
-        selection = select(reader, groups, choice)
-        if not selection.rows:
-            raise NothingToTrain(explain_nothing(reader, selection, min_size))
-        say(
-            f"training on {sum(item.row.trained for item in selection.rows):,} tokens of {len(selection.rows)} "
-            f"sequences from {selection.credit.groups_used} groups"
+        taken = self.take(
+            reader, recorder, choice=choice, min_size=min_size, max_groups=max_groups, max_lag=max_lag, server=server
         )
-        before = self.weights
-        metrics = self.learner.step(selection.rows)
-        policy = self.learner.policy
-        weights = export(policy, self.directory / "weights" / version, version=version)
-        self.weights, self.version = weights, int(version)
-        stored = batch_record(
-            reader,
-            selection,
-            choice=choice,
-            query={
-                "min_size": min_size,
-                "max_groups": max_groups,
-                "max_lag": max_lag,
-                "digest": digest(selection.rows),
-                "settings": asdict(self.learner.settings),
-                "trained_from": str(before if before is not None else self.model),
-            },
-            seed=self.learner.settings.seed,
-            weight_version=served or str(int(version) - 1),
-            checkpoint=str(weights),
-            stats=asdict(metrics),
-        )
-        self._save(weights, stored)
-        batch_id = recorder.record_batch(stored).result()
-        self._log(metrics, selection, batch_id)
-        pushed = None
-        if server is not None:
-            say(f"pushing weights {version} and verifying them")
-            pushed = push(
-                server,
-                weights,
-                version,
-                prompts=probe_prompts(selection.rows),
-                score=self.score,
-                tolerance=tolerance or self._tolerance,
-                fallback=before,
-            )
-        self._prune()
+        say(taken.says)
+        metrics = self.learner.step(taken.selection.rows)
+        batch_id = self.keep(reader, recorder, taken, metrics)
+        pushed = None if server is None else self.publish(server, taken, tolerance=tolerance, say=say)
+        self.prune()
         return StepReport(
-            version=version,
-            weights=weights,
-            selection=selection,
+            version=taken.version,
+            weights=self.directory.resolve() / "weights" / taken.version,
+            selection=taken.selection,
             metrics=metrics,
             batch_id=batch_id,
             pushed=pushed,
         )
 
+    def take(
+        self,
+        reader: Reader,
+        recorder: Recorder,
+        *,
+        choice: Choice,
+        min_size: int = 2,
+        max_groups: int | None = None,
+        max_lag: int | None = None,
+        server: WeightServer | None = None,
+    ) -> Taken:
+        """What the next step trains on; nothing is consumed by looking. See :meth:`step`. Raises NothingToTrain."""
+        self.settle(reader.store, recorder)
+        served = None if server is None else server.version()
+        version = self.next_version(served)
+        found = reader.groups(min_size=min_size, weight_versions=self.fresh(served, max_lag))
+        stale = 0 if max_lag is None else len(reader.groups(min_size=min_size)) - len(found)
+        selection = select(reader, up_to(found, max_groups), choice)
+        if not selection.rows:
+            raise NothingToTrain(explain_nothing(reader, selection, min_size))
+        return Taken(
+            version=version,
+            served=served,
+            selection=selection,
+            choice=choice,
+            query={"min_size": min_size, "max_groups": max_groups, "max_lag": max_lag},
+            stale=stale,
+            before=self.weights,
+        )
+
+    def keep(self, reader: Reader, recorder: Recorder, taken: Taken, metrics: StepMetrics) -> int:
+        """Make the step that the learner has taken on `taken` durable: files, then the record. The batch's id."""
+        weights = export(self.learner.policy, self.directory / "weights" / taken.version, version=taken.version)
+        self.weights, self.version = weights, int(taken.version)
+        stored = batch_record(
+            reader,
+            taken.selection,
+            choice=taken.choice,
+            query={
+                **taken.query,
+                "digest": digest(taken.selection.rows),
+                "settings": asdict(self.learner.settings),
+                "trained_from": str(taken.before if taken.before is not None else self.model),
+            },
+            seed=self.learner.settings.seed,
+            weight_version=taken.served or str(int(taken.version) - 1),
+            checkpoint=str(weights),
+            stats={**asdict(metrics), "groups_stale": taken.stale},
+        )
+        self._save(weights, stored)
+        batch_id = recorder.record_batch(stored).result()
+        self._log(metrics, taken, batch_id)
+        return batch_id
+
+    def publish(
+        self,
+        server: WeightServer,
+        taken: Taken,
+        *,
+        tolerance: float | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Pushed:
+        """Push the weights of the step that was kept. Raises push.PushError and push.PushMismatch."""
+        if self.weights is None:
+            raise ValueError("no step was kept: there are no weights to publish")
+        say(f"pushing weights {taken.version} and verifying them")
+        return push(
+            server,
+            self.weights,
+            taken.version,
+            prompts=probe_prompts(taken.selection.rows),
+            score=self.score,
+            tolerance=tolerance or self._tolerance,
+            fallback=taken.before,
+        )
+
+    def next_version(self, served: str | None) -> str:
+        """The version of the next step's weights, where a server has `served` (None: there is no server)."""
+        return next_version("default" if served is None else served, at_least=self.version)
+
+    def fresh(self, served: str | None, max_lag: int | None) -> list[str] | None:
+        """The weight versions whose samples the next step may take; None for any."""
+        if max_lag is None:
+            return None
+        current = int(self.next_version(served)) - 1
+        fresh = [str(version) for version in range(max(0, current - max_lag), current + 1)]
+        return [*fresh, "default"] if "0" in fresh else fresh
+
     def score(self, ids: Sequence[int], start: int) -> list[float]:
         """Logprobs of `ids[start:]` under the policy as it is now."""
         return token_logprobs(self.learner.policy.model, ids, start, autocast=self.learner.bf16)
-
-    @staticmethod
-    def _fresh(current: int, max_lag: int | None) -> list[str] | None:
-        if max_lag is None:
-            return None
-        fresh = [str(version) for version in range(max(0, current - max_lag), current + 1)]
-        return [*fresh, "default"] if "0" in fresh else fresh
 
     def _save(self, weights: Path, batch: NewBatch) -> None:
         moments = self.directory / "optimizer" / f"{self.version}.pt"
@@ -226,7 +293,8 @@ class TrainingRun:
             batch=batch,
         ).write(self.directory)
 
-    def _log(self, metrics: StepMetrics, selection: Selection, batch_id: int) -> None:
+    def _log(self, metrics: StepMetrics, taken: Taken, batch_id: int) -> None:
+        selection = taken.selection
         line = {
             "at": time.time(),
             "version": self.version,
@@ -235,6 +303,7 @@ class TrainingRun:
             "groups_used": selection.credit.groups_used,
             "groups_flat": selection.credit.groups_flat,
             "groups_small": selection.credit.groups_small,
+            "groups_stale": taken.stale,
             "sessions_unscored": selection.credit.sessions_unscored,
             "tokens_left_out": dict(selection.left_out),
             "weight_versions": selection.weight_versions,
@@ -242,7 +311,7 @@ class TrainingRun:
         with (self.directory / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _prune(self) -> None:
+    def prune(self) -> None:
         """Keep the newest few exports: the server may still read the last, and falls back to the one before."""
         for path in (self.directory / "weights").iterdir():
             if path.name.isdecimal() and int(path.name) <= self.version - _KEPT:
