@@ -13,6 +13,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers import PreTrainedTokenizerFast
 
+from addons.errors import CallError
 from replay.fingerprint import template_hash
 
 _FILES = (
@@ -24,8 +25,15 @@ _FILES = (
 )
 
 
-class ModelError(Exception):
-    """The model's files cannot serve as they are; the text says what is missing and what to do."""
+class ModelError(CallError):
+    """The model's files cannot serve as they are; the text says what is missing and what to do.
+
+    Told at start-up, or to the first call where vLLM came up only then: the harness waits as for one that is down.
+    """
+
+    status = 503
+    kind = "unavailable"
+    retry_after = 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,7 +33,7 @@ from addons.conversation import (
     ToolCallDelta,
 )
 from addons.decode import Detokeniser
-from addons.parsers.choice import ParserChoice, UnknownParser, available, parser_for
+from addons.parsers.choice import ParserChoice, UnknownParser, available, check_name, parser_for
 from addons.parsers.events import Called, Event, Reasoning, Text, merged
 from addons.stops import StopStrings
 
@@ -43,6 +43,7 @@ __all__ = [
     "ReplyParser",
     "UnknownParser",
     "available",
+    "check_name",
     "new_call_id",
     "parser_for",
 ]

@@ -14,6 +14,7 @@ from addons.config import GatewayConfig
 from addons.engine import Engine
 from addons.errors import EngineUnavailable
 from addons.gateway import Gateway
+from addons.replies import check_name
 from addons.reserve_backend import OfflineBackend
 from addons.reserve_options import ReserveOptions
 from replay.reader import Reader
@@ -66,6 +67,7 @@ class Service:
             CallError, ModelError, UnknownParser, StoreError: what can't work, with what to change.
         """
         options = self._options
+        check_name(options.parser)  # the rest of it needs the model, whose vLLM may come up later
         self._store = await asyncio.to_thread(Store.open, options.store)
         self._recorder = Recorder(self._store)
         if lost := await asyncio.wrap_future(self._recorder.sweep()):

@@ -68,10 +68,18 @@ def available() -> dict[str, str]:
 
 def parser_for(model: ModelFiles, name: str | None = None) -> ParserChoice:
     """The parser named, or (None or "auto") the one that is proven for this model. Raises UnknownParser."""
-    chooser = _Chooser(model)
-    if name not in (None, "auto"):
-        return chooser.named(str(name))
-    return chooser.proven()
+    if name is None or name == "auto":
+        return _Chooser(model).proven()
+    check_name(name)
+    return _Chooser(model).named(name)
+
+
+def check_name(name: str) -> None:
+    """Raise UnknownParser, with the list, where no model could have a parser of that name."""
+    if name.endswith(".json"):
+        _read(Path(name))
+    elif name != "auto" and name not in available():
+        raise UnknownParser(f"no parser {name!r}. Choose one of: {', '.join(available())}")
 
 
 class _Chooser:
@@ -92,12 +100,10 @@ class _Chooser:
         for form in FORMATS:
             if form.name == name:
                 return self._format(form)
-        if name.startswith(_RENDERERS) and name in available():
-            try:
-                return self._held(self._renderer(name.removeprefix(_RENDERERS)), name)
-            except _NOT_MADE as error:
-                raise UnknownParser(f"{self._model.name}: {name} does not fit its tokenizer: {error}") from error
-        raise UnknownParser(f"no parser {name!r}. Choose one of: {', '.join(available())}")
+        try:
+            return self._held(self._renderer(name.removeprefix(_RENDERERS)), name)
+        except _NOT_MADE as error:
+            raise UnknownParser(f"{self._model.name}: {name} does not fit its tokenizer: {error}") from error
 
     def proven(self) -> ParserChoice:
         written = self._proof.plain
