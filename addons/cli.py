@@ -9,6 +9,7 @@ from addons.commands.env import env
 from addons.commands.harness import harness
 from addons.commands.matrix import MatrixCommand, matrix
 from addons.commands.run import RunCommand, run
+from addons.commands.scripted import scripted
 from addons.commands.up import up
 
 app = typer.Typer(
@@ -32,4 +33,5 @@ app.command()(env)
 app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}, cls=RunCommand)(run)
 app.command(context_settings={"allow_extra_args": True})(up)
 app.command(cls=MatrixCommand)(matrix)
+app.command()(scripted)
 app.add_typer(harness, name="harness")

@@ -22,8 +22,9 @@ WINDOW = 8192
 class LocalStack:
     """vLLM on `model`, and `tap up` before it; `stack` ends every process.
 
-    `engine` names a vLLM that runs already, and is set to ours otherwise. `home` holds CA and secret, `logs` vllm.log
-    and tap.log. `max_tokens` caps one reply; `window` is of prompt and reply.
+    `engine` names a vLLM that runs already, and is set to ours otherwise; with one, an empty `model` means the files
+    that it says it serves. `home` holds CA and secret, `logs` vllm.log and tap.log. `max_tokens` caps one reply;
+    `window` is of prompt and reply. `lora_rank` and `nccl` are vLLM's, as `trainer serve` has them.
     """
 
     model: str
@@ -36,6 +37,8 @@ class LocalStack:
     window: int | None = None
     max_tokens: int = 512
     sequences: int = 32
+    lora_rank: int | None = None
+    nccl: bool = False
     proxy_port: int = field(init=False, default=0)
 
     def start(self) -> None:
@@ -45,6 +48,8 @@ class LocalStack:
             serve.wait_ready(self.engine, None, timeout=5.0)
             self._start_proxy()
             return
+        if not self.model:
+            raise ValueError("without a vLLM that runs already there must be a model to start one on")
         self.say(f"starting vLLM on {self.model}")
         port = processes.free_port()
         self.engine = f"http://127.0.0.1:{port}"
@@ -52,7 +57,9 @@ class LocalStack:
         # On a GPU the trainer needs its part of the same memory.
         share = () if serve.is_cpu_build() else ("--gpu-memory-utilization", "0.4")
         extra = ("--max-num-seqs", str(self.sequences), *share)
-        options = ServeOptions(model=self.model, port=port, max_model_len=window, extra=extra)
+        options = ServeOptions(
+            model=self.model, port=port, max_model_len=window, lora_rank=self.lora_rank, nccl=self.nccl, extra=extra
+        )
         vllm = serve.start(options, log=self.logs / "vllm.log")
         self.stack.callback(processes.stop, vllm)
         self._start_proxy()  # it need not wait for vLLM
@@ -75,7 +82,9 @@ class LocalStack:
             raise FileNotFoundError(f"{tap} does not exist: install this project into the environment (pip install .)")
         self.proxy_port = processes.free_port()
         argv = [str(tap), "up", "--port", str(self.proxy_port), "--engine", self.engine]
-        argv += ["--model", self.model, "--store", self.store_url, "--home", str(self.home), "--keys", "required"]
+        argv += ["--store", self.store_url, "--home", str(self.home), "--keys", "required"]
+        if self.model:
+            argv += ["--model", self.model]
         argv += ["--sampling", "full", "--max-tokens", str(self.max_tokens)]
         proxy = processes.start(argv, log=self.logs / "tap.log")
         self.stack.callback(processes.stop, proxy)

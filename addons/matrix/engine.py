@@ -6,6 +6,7 @@ works as with a real one.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from aiohttp import web
 
 from addons.matrix.model import END, START
 from addons.model import ModelFiles
+
+logger = logging.getLogger(__name__)
 
 WINDOW = 1 << 20
 """Tokens, here bytes: room for the longest prompt of any harness."""
@@ -30,8 +33,8 @@ _PIECE = 16
 class Prompt:
     """What the model is shown, read back from its ids.
 
-    `tools` are as the template writes them (`{"type": "function", "function": {...}}`), `messages` pairs of role and
-    text; `constraint` is vLLM's `structured_outputs`, None when the model is free.
+    `tools` are as the template writes them (`{"type": "function", "function": {...}}` as a rule), `messages` pairs of
+    role and text; `constraint` is vLLM's `structured_outputs`, None when the model is free.
     """
 
     tools: Sequence[dict[str, Any]]
@@ -48,7 +51,7 @@ class ScriptedEngine:
 
     The model's template must be ChatML that lists tools as Qwen's do: the one of
     :func:`addons.matrix.model.write_model`, or a published one. `window` is the longest prompt and completion, in
-    tokens, that it claims to take.
+    tokens, that it claims to take. Where the script raises, the answer is an error 500 that names the exception.
     """
 
     def __init__(self, model: ModelFiles, script: Script, window: int = WINDOW) -> None:
@@ -58,9 +61,10 @@ class ScriptedEngine:
         self._start = model.tokenizer.convert_tokens_to_ids(START)
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        """Listen on a free loopback port; yields the address."""
+    async def serving(self, port: int = 0) -> AsyncIterator[str]:
+        """Listen on a loopback port, 0 for a free one; yields the address. Raises OSError when the port is taken."""
         app = web.Application(client_max_size=1 << 30)
+        app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/weight_info", self._weights)
         app.router.add_post("/tokenize", self._tokenize)
@@ -68,7 +72,7 @@ class ScriptedEngine:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
+            site = web.TCPSite(runner, "127.0.0.1", port)
             await site.start()
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
         finally:
@@ -89,6 +93,9 @@ class ScriptedEngine:
             messages.append((role, content))
         return Prompt(tools, messages[:-1], constraint)  # the last is the reply to come
 
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
     async def _models(self, _: web.Request) -> web.Response:
         card = {"id": "scripted", "root": str(self._model.path), "parent": None, "max_model_len": self._window}
         return web.json_response({"object": "list", "data": [card]})
@@ -107,7 +114,13 @@ class ScriptedEngine:
         body = orjson.loads(await request.read())
         if isinstance(body["prompt"][0], list):  # the check at start-up that logprobs are those sampled from
             return web.json_response({"choices": [_choice([prompt[0]], "length", 0.0) for prompt in body["prompt"]]})
-        said = self._encode(self._script(self.read(body["prompt"], body.get("structured_outputs"))) + END)
+        prompt = self.read(body["prompt"], body.get("structured_outputs"))
+        try:
+            said = self._encode(self._script(prompt) + END)
+        except Exception as error:  # whatever a script of the user's raises
+            logger.exception("the script raised")
+            message = f"the script raised {type(error).__name__}: {error}"
+            return web.json_response({"error": {"message": message, "code": 500}}, status=500)
         ids = said[: body["max_tokens"]]
         finish = "stop" if len(ids) == len(said) else "length"
         usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(ids)}
