@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -31,15 +31,17 @@ class Access:
     Args:
         home: folder of the session secret.
         mode: `required`, `off`, or `auto`: required exactly when listening beyond loopback.
-        listen_host: the proxy's own listening address; mitmproxy's empty default means every interface.
+        listen_hosts: the proxy's own listening addresses; mitmproxy's empty default means every interface.
         ports: sessions by the port that is theirs: who comes there needs no key.
     """
 
-    def __init__(self, home: Path, mode: str, listen_host: str, ports: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, mode: str, listen_hosts: Collection[str], ports: Mapping[int, str] | None = None
+    ) -> None:
         self._home = home
         self._mode = mode
         self._ports = ports or {}
-        self.compulsory = mode == "required" or (mode == "auto" and not _is_loopback(listen_host))
+        self.compulsory = mode == "required" or (mode == "auto" and not all(map(_is_loopback, listen_hosts)))
 
     def check(self, header: str | None, port: int | None = None) -> ProxyUser:
         """The user of a connection that came to `port` with that `Proxy-Authorization` header.

@@ -16,7 +16,7 @@ from typing import NoReturn
 from mitmproxy import connection, ctx, exceptions, http, tls
 from mitmproxy.addonmanager import Loader
 from mitmproxy.proxy import server_hooks
-from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.proxy.mode_specs import ProxyMode, RegularMode
 
 from addons.access import Access, ProxyUser, challenge, parse_session_ports, refusal
 from addons.caller import HOST_HEADER, OURS, SESSION_HEADER, TOKEN_HEADER
@@ -69,6 +69,21 @@ OPTIONS: tuple[tuple[str, str | int | bool, str, tuple[str, ...] | None], ...] =
 def _give_up(error: Exception) -> NoReturn:
     # No Exception, which mitmproxy would catch, log and outlive.
     raise SystemExit(f"harnesstap cannot start: {error}") from error
+
+
+def _listen_hosts() -> list[str]:
+    """Where mitmproxy listens, by every mode."""
+    modes = map(ProxyMode.parse, ctx.options.mode)
+    return [m.listen_host(ctx.options.listen_host) for m in modes if m.listen_port(ctx.options.listen_port) is not None]
+
+
+def _on_loopback(mode: str) -> str:
+    """A plain proxy for which nobody named an address, on loopback: mitmproxy would listen on every interface."""
+    spec = ProxyMode.parse(mode)
+    if not isinstance(spec, RegularMode) or spec.listen_host(ctx.options.listen_host):
+        return mode
+    logger.info("on loopback only; --listen-host 0.0.0.0 is for every interface, and makes session keys compulsory")
+    return f"regular@127.0.0.1:{spec.listen_port(ctx.options.listen_port)}"
 
 
 class Intercept:
@@ -137,9 +152,9 @@ class Intercept:
             ports = parse_session_ports(ctx.options.tap_session_ports)
         except ValueError as error:
             raise exceptions.OptionsError(str(error)) from error
-        if updated & {"tap_keys", "tap_home", "listen_host", "tap_session_ports"}:
+        if updated & {"tap_keys", "tap_home", "mode", "listen_host", "tap_session_ports"}:
             home = Path(ctx.options.tap_home).expanduser()
-            self._access = Access(home, ctx.options.tap_keys, ctx.options.listen_host, ports)
+            self._access = Access(home, ctx.options.tap_keys, _listen_hosts(), ports)
 
     async def running(self) -> None:
         """Start the gateway and look at vLLM. What can't work is an error now, and mitmdump stops."""
@@ -155,7 +170,7 @@ class Intercept:
         ports = parse_session_ports(options.tap_session_ports)
         ours = [f"regular@127.0.0.1:{port}" for port in ports if port not in listening]
         # Not in `configure`: mitmproxy has read the modes before it loads a script.
-        options.update(mode=[*options.mode, *ours])
+        options.update(mode=[*map(_on_loopback, options.mode), *ours])
         config = GatewayConfig(
             sampling=options.tap_sampling,
             reasoning=options.tap_reasoning,

@@ -67,14 +67,15 @@ class Proxy:
 
 @asynccontextmanager
 async def mitmdump(
-    folder: Path, engine: str, *, wait: bool = True, modes: Sequence[str] = (), **options: str
-) -> AsyncIterator[Proxy]:
+    folder: Path, engine: str, *, wait: bool = True, modes: Sequence[str] = (), listen: str | None = "127.0.0.1",
+    **options: str,
+) -> AsyncIterator[Proxy]:  # fmt: skip
     """Run `mitmdump -s addons/intercept.py` over `engine` until the block ends; `modes` are further ways in."""
     port, home, log = free_port(), folder / "home", folder / "mitmdump.log"
     store = f"sqlite:///{folder / 'record.db'}"
     settings = {"tap_engine": engine, "tap_store": store, "tap_home": str(home), **options}
     command = [str(Path(sys.executable).with_name("mitmdump")), "-s", str(ROOT / "addons" / "intercept.py")]
-    command += ["--listen-host", "127.0.0.1", "--listen-port", str(port)]
+    command += ["--listen-port", str(port), *(() if listen is None else ("--listen-host", listen))]
     for mode in ("regular", *modes) if modes else ():
         command += ["--mode", mode]
     for name, value in settings.items():

@@ -102,6 +102,30 @@ async def test_compulsory_keys_and_an_open_egress(engine: ScriptedEngine, tmp_pa
         assert (code, "scripted" in out) == (0, True), out
 
 
+def _listening_on(port: int) -> set[str]:
+    """Local addresses, in the kernel's hexadecimal, of those who listen on `port`."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    sockets = [line[1].split(":") for line in lines if line[3] == "0A"]
+    return {address for address, number in sockets if number == f"{port:04X}"}
+
+
+async def test_plain_mitmdump_is_on_loopback_and_wants_no_key(engine: ScriptedEngine, tmp_path: Path) -> None:
+    """`mitmdump -s addons/intercept.py` and a plain HTTPS_PROXY: what people try first."""
+    async with mitmdump(tmp_path, engine.url, listen=None) as proxy:
+        assert _listening_on(proxy.port) == {"0100007F"}
+        code, out = await proxy.run("curl", "-sS", "https://api.openai.com/v1/models")
+        assert (code, "scripted" in out) == (0, True), out
+
+
+async def test_beyond_loopback_keys_are_compulsory(engine: ScriptedEngine, tmp_path: Path) -> None:
+    """For everybody, whichever of the addresses it is."""
+    async with mitmdump(tmp_path, engine.url, modes=["regular@0.0.0.0:0"]) as proxy:
+        _, out = await proxy.run("curl", "-s", "http://api.openai.com/v1/models")
+        assert "needs a session and its key. Set HTTPS_PROXY=" in out
+        code, out = await proxy.run("curl", "-sS", "https://api.openai.com/v1/models", session="s")
+        assert (code, "scripted" in out) == (0, True), out
+
+
 async def test_hosts_that_are_no_provider_are_refused_with_a_reason(proxy: Proxy) -> None:
     code, out = await proxy.run("curl", "-sv", "https://example.invalid/")
     assert code != 0
