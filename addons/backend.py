@@ -115,9 +115,11 @@ class Backend:
         stops = sorted(files.token_text(number) for number in files.stop_ids)
         images = await find_images(self.engine, facts, prompts)
         logger.info(
-            "vLLM at %s serves %s (window %d, template %.12s); turns end with %s; replies read by %s; images are %s",
+            "vLLM at %s serves %s (window %d, template %.12s); turns end with %s; replies read by %s; images are %s; "
+            "weight versions come %s",
             self.engine.url, facts.model, facts.window, files.template_hash, " or ".join(stops), parser.name,
             "words" if images is None else "shown",
+            "a token span" if facts.reports_spans else "a call: start vLLM with --enable-scale-out for more",
         )  # fmt: skip
         return Model(facts, files, prompts, parser, find_markup(prompts.template, stops, parser.name), images)
 

@@ -1,7 +1,8 @@
 """vLLM's `/v1/completions` by token ids: what is asked, and what is sampled.
 
-The text it returns is ignored: prompt ids that end inside a character can make it repeat the prompt, and stop strings
-are cut by rules of its own.
+It does not tell which weights sampled which tokens: where `addons.generate` can be asked, that is. The text it returns
+is ignored: prompt ids that end inside a character can make it repeat the prompt, and stop strings are cut by rules of
+its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import orjson
 
 from addons.errors import EngineRefused
+from replay.versions import VersionSpan
 
 PATH = "/v1/completions"
 
@@ -35,6 +37,8 @@ class Sampled:
     cached_tokens: int = 0
     likeliest: tuple[Likeliest, ...] = ()
     """One per sampled token where `logprobs` of the parameters is above 0; else empty."""
+    versions: tuple[VersionSpan, ...] = ()
+    """Which weights sampled which tokens of the whole completion: with the last piece, of an engine that tells."""
 
 
 Adapt = Callable[[dict[str, Any]], dict[str, Any]]
@@ -106,6 +110,7 @@ def _piece(choice: dict[str, Any], usage: dict[str, Any] | None) -> Sampled:
         choice.get("stop_reason"),
         int(details.get("cached_tokens") or 0),
         tuple(_likeliest(place) for place in found.get("top_logprobs") or () if place is not None),
+        tuple(_span(span) for span in choice.get("weight_versions") or ()),
     )
 
 
@@ -118,6 +123,13 @@ def _likeliest(place: dict[str, float]) -> Likeliest:
     if any(number < 0 for number, _ in ids):
         raise ValueError("token ids that are none")
     return tuple(sorted(ids, key=lambda entry: -entry[1]))
+
+
+def _span(told: dict[str, Any]) -> VersionSpan:
+    span = VersionSpan(told["version"], told["start"], told["end"])
+    if not isinstance(span.version, str) or type(span.start) is not int or type(span.end) is not int:
+        raise ValueError("a span of weights that is none")
+    return span
 
 
 _TOKEN_ID = "token_id:"

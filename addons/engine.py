@@ -1,6 +1,7 @@
 """The vLLM client: one sampling at a time, its token ids and logprobs as they come.
 
-Only vLLM's `/v1/completions` with prompt ids is used, and for a prompt with images its token-level `generate`.
+Prompts go as token ids to vLLM's token-level `generate`, which tells which weights sampled which tokens, or to
+`/v1/completions` where the server was started without it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import orjson
 from addons import completions, generate
 from addons.completions import Sampled
 from addons.errors import EngineMismatch, EngineRefused, EngineUnavailable
+from addons.generate import Shown
 from replay import codec
 
 STREAM_LIMIT = 1 << 26
@@ -33,6 +35,8 @@ class EngineFacts:
     """Longest prompt + completion, tokens."""
     reports_weights: bool
     """True when `/weight_info` answers (VLLM_SERVER_DEV_MODE=1)."""
+    reports_spans: bool = False
+    """True when `generate` is there (--enable-scale-out) and says which weights sampled which tokens."""
 
 
 class Engine:
@@ -66,7 +70,19 @@ class Engine:
             reports = True
         except EngineRefused:
             reports = False
-        return EngineFacts(model["id"], model.get("root") or model["id"], int(model["max_model_len"]), reports)
+        spans = await self._reports_spans(model["id"])
+        return EngineFacts(model["id"], model.get("root") or model["id"], int(model["max_model_len"]), reports, spans)
+
+    async def _reports_spans(self, model: str) -> bool:
+        prompt = [0]
+        body = generate.request(model, Shown(prompt), {"max_tokens": 1}, stream=False)
+        try:
+            reply = await self._post_json(generate.PATH, body)
+        except EngineRefused as error:
+            if error.status == 404:
+                return False
+            raise
+        return bool(completions.sampled(reply, generate.adapter(prompt)).versions)
 
     async def weight_version(self, facts: EngineFacts) -> str | None:
         """The version of the weights now loaded, None when this server cannot tell."""
@@ -142,7 +158,7 @@ class Engine:
             raise EngineRefused(502, f"vLLM does not say what it makes of an image: {str(reply)[:200]}") from error
         return ids
 
-    async def expanded(self, facts: EngineFacts, shown: generate.Shown) -> tuple[list[int], list[tuple[int, int]]]:
+    async def expanded(self, facts: EngineFacts, shown: Shown) -> tuple[list[int], list[tuple[int, int]]]:
         """A prompt with images as vLLM expands it, and the offset and length of each image in it."""
         body = generate.request(facts.model, shown, {"max_tokens": 1}, stream=False)
         reply = await self._post_json(generate.PATH, body)
@@ -153,7 +169,7 @@ class Engine:
 
     async def sample(
         self, facts: EngineFacts, prompt: list[int], params: dict[str, Any], *, stream: bool,
-        shown: generate.Shown | None = None,
+        shown: Shown | None = None,
     ) -> AsyncGenerator[Sampled]:  # fmt: skip
         """Sample one completion.
 
@@ -171,6 +187,8 @@ class Engine:
             EngineUnavailable: it went away.
             EngineMismatch: it expanded the images to another prompt.
         """
+        if shown is None and facts.reports_spans:
+            shown = Shown(prompt)
         path, adapt = completions.PATH, completions.as_it_is
         if shown is None:
             body = completions.request(facts.model, prompt, params, stream=stream)

@@ -1,12 +1,14 @@
-"""vLLM's `/inference/v1/generate`: token ids and images in, token ids out. `/v1/completions` takes no images.
+"""vLLM's `/inference/v1/generate` (`--enable-scale-out`): token ids and images in, token ids out.
 
-Its requests and replies are written here in terms of the other's, so that the rest of the engine's client is one.
+It can what `/v1/completions` cannot: it takes images, and tells which weights sampled which tokens when a push comes
+into a call. Ids and logprobs are the same on both. Its requests and replies are written here in terms of the other's,
+so that the rest of the engine's client is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from addons.completions import Adapt
@@ -17,10 +19,10 @@ PATH = "/inference/v1/generate"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A prompt with images: `ids` with one target for each, which vLLM expands, and the images as `data:` URLs."""
+    """A prompt: `ids` with one target for each image, which vLLM expands, and the images as `data:` URLs."""
 
     ids: list[int]
-    urls: list[str]
+    urls: list[str] = field(default_factory=list)
 
 
 def request(model: str, shown: Shown, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def request(model: str, shown: Shown, params: dict[str, Any], *, stream: bool) -
         "token_ids": shown.ids,
         "content_parts": [{"type": "image_url", "url": url} for url in shown.urls],
         "sampling_params": {"logprobs": 0, **params},
-        "return_token_ids": True,
+        "return_token_ids": bool(shown.urls),  # the prompt again: only images make another of it
         "stream": stream,
     }
     return {**body, "stream_options": {"include_usage": True}} if stream else body

@@ -11,6 +11,7 @@ from addons.completions import Sampled
 from addons.engine import EngineFacts
 from addons.errors import EngineRefused
 from replay.schema import Turn
+from replay.versions import spans_of
 
 Cadence = Literal["fast", "recorded"]
 _TICK = 0.02
@@ -51,7 +52,10 @@ class StoredReply:
                 await asyncio.sleep(wait)
             part = slice(index * size, (index + 1) * size)
             last = index == len(waits) - 1
-            yield Sampled(tuple(ids[part]), tuple(logprobs[part]), finish if last else None, None, cached)
+            versions = spans_of(turn) if last and turn.weight_versions is not None else ()
+            yield Sampled(
+                tuple(ids[part]), tuple(logprobs[part]), finish if last else None, None, cached, versions=versions
+            )
         if turn.status == "failed":
             error = turn.error or {}
             raise EngineRefused(int(error.get("status") or 500), str(error.get("message") or "the stored call failed"))

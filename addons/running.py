@@ -83,7 +83,7 @@ class Runner:
         reply, version = _NOTHING, None
         try:
             reply = turn.conclude()
-            if status == "complete":
+            if status == "complete" and not turn.versions:
                 version = await self._weight_version(turn)
             end = turn.end(status, reply, version, described(error))
             await asyncio.wrap_future(self._recorder.finish_turn(turn.id, end))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from array import array
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from addons.replies import ReplyParser
 from addons.reserve_reply import StoredReply
 from addons.sessions import LiveSession
 from replay.records import EndStatus, TurnEnd
+from replay.versions import VersionSpan, check, clipped
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +84,17 @@ class LiveTurn:
     def over(self) -> bool:
         """The row is written for good."""
         return self.reply is not None
+
+    @property
+    def versions(self) -> tuple[VersionSpan, ...]:
+        """Which weights sampled which of `ids`; empty where that is not known, as when we hung up before the end."""
+        told = () if self.last is None else clipped(self.last.versions, len(self.ids))
+        try:
+            check(told, len(self.ids) if told else 0)
+        except ValueError as wrong:  # what was sampled is whole, and must be kept
+            logger.warning("turn %d: %s", self.id, wrong)
+            return ()
+        return told
 
     @property
     def left_behind(self) -> bool:
@@ -164,6 +179,7 @@ class LiveTurn:
                    "cached": reply.usage.cached, "reasoning": reply.usage.reasoning},
             reply={**message_json(reply.message), **({"malformed": True} if reply.malformed else {})},
             weight_version_end=weight_version_end,
+            weight_versions=self.versions,
             first_token_at=self.first_token_at,
             done_at=time.time(),
             error=error,

@@ -84,7 +84,8 @@ def _add_call(steps: list[dict[str, Any]], reader: Reader, turn: Turn, number: i
     reply = reader.reply(turn) or {"role": "assistant", "content": ""}
     extra = {
         "turn": number, "purpose": turn.purpose, "status": turn.status, "finish": turn.finish,
-        "weight_version": turn.weight_version, "untrainable": turn.untrainable, "error": turn.error,
+        "weight_version": turn.weight_version, "weight_versions": turn.weight_versions,
+        "untrainable": turn.untrainable, "error": turn.error,
     }  # fmt: skip
     metrics = {
         "prompt_tokens": turn.prompt_length,

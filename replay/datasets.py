@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from replay import versions
 from replay.reader import Reader
 from replay.rerender import openai_message
 from replay.schema import Session, Turn
@@ -64,12 +65,14 @@ def openai_row(reader: Reader, sequence: TrainingSequence) -> dict[str, Any]:
 def trl_row(reader: Reader, sequence: TrainingSequence) -> dict[str, Any]:
     """`input_ids` and `labels` (-100 where nothing is trained), which TRL's SFTTrainer takes as they are.
 
-    `logprobs` (nats, 0 where nothing is trained) are those of sampling; `weight_versions` and `temperatures` are a
-    trained turn's each.
+    `logprobs` (nats, 0 where nothing is trained) are those of sampling. `weight_versions` are spans of `input_ids`, in
+    order, which hold the trained tokens: `version` (None where it is not known), `start` and `end`. `temperatures` are
+    a trained turn's each.
     """
     ids: list[int] = []
     labels: list[int] = []
     logprobs: list[float] = []
+    weights: list[dict[str, Any]] = []
     for turn in sequence.turns:
         sampled = turn.sampled or []
         trained = turn.id in sequence.trained
@@ -77,12 +80,18 @@ def trl_row(reader: Reader, sequence: TrainingSequence) -> dict[str, Any]:
         labels += [IGNORED] * len(turn.prompt_suffix) + (sampled if trained else [IGNORED] * len(sampled))
         logprobs += [0.0] * len(turn.prompt_suffix)
         logprobs += list(turn.logprobs or ()) if trained else [0.0] * len(sampled)
+        if trained:
+            before = len(ids) - len(sampled)
+            weights += [
+                {"version": span.version, "start": before + span.start, "end": before + span.end}
+                for span in versions.spans_of(turn)
+            ]
     trained_turns = [turn for turn in sequence.turns if turn.id in sequence.trained]
     return {
         "input_ids": ids,
         "labels": labels,
         "logprobs": logprobs,
-        "weight_versions": [turn.weight_version for turn in trained_turns],
+        "weight_versions": weights,
         "temperatures": [float(turn.sampling_sent.get("temperature", 1.0)) for turn in trained_turns],
         **_about(sequence),
     }

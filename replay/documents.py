@@ -12,8 +12,8 @@ from replay.schema import Turn
 _TURN = (
     "id", "purpose", "status", "dialect", "route", "model", "finish", "stop_sequence", "usage", "sampling_asked",
     "sampling_sent", "ignored_fields", "drift_reason", "drift_detail", "rendering", "thread", "untrainable", "error",
-    "template_hash", "weight_version", "weight_version_end", "prompt_length", "suffix_length", "images", "n_sampled",
-    "body_digest", "received_at", "first_token_at", "done_at", "delivered_at",
+    "template_hash", "weight_version", "weight_version_end", "weight_versions", "prompt_length", "suffix_length",
+    "images", "n_sampled", "body_digest", "received_at", "first_token_at", "done_at", "delivered_at",
 )  # fmt: skip
 
 

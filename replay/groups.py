@@ -48,7 +48,11 @@ def complete_groups(
     include_trained: bool,
     limit: int | None,
 ) -> list[Group]:
-    """See `Reader.groups`."""
+    """See `Reader.groups`.
+
+    Versions only grow, so no token of a turn is older than its first: where that is recent enough, the turn is, also
+    one that a push came into.
+    """
     is_open = case((Session.status == "open", 1), else_=0)
     names = (
         select(Session.group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from sqlalchemy import Connection, Insert, Table, bindparam, insert, select, update
@@ -150,6 +150,9 @@ def prepare_end(turn_id: int, end: TurnEnd) -> Prepared[None]:
         "error": None if end.error is None else redact.everything(dict(end.error)),
         "untrainable": end.untrainable,
     }
+    if spans := end.weight_versions:
+        values["weight_version"], values["weight_version_end"] = spans[0].version, spans[-1].version
+        values["weight_versions"] = [asdict(span) for span in spans] if len(spans) > 1 else None
 
     def apply(connection: Connection) -> None:
         changed = connection.execute(_END_TURN, {**values, "turn_id": turn_id})

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from replay import versions
+from replay.versions import VersionSpan
+
 SessionStatus = Literal["open", "done", "failed"]
 TurnStatus = Literal["open", "complete", "aborted", "failed"]
 EndStatus = Literal["complete", "aborted", "failed"]
@@ -78,6 +81,7 @@ class NewTurn:
     """Of a root: sha256 of how its conversation began."""
     template_hash: str | None = None
     weight_version: str | None = None
+    """Of the weights loaded when the engine was asked."""
     retry_of: int | None = None
     replays: int | None = None
     """The turn of another session that this one is answered from."""
@@ -111,6 +115,9 @@ class TurnEnd:
     after_digest: str | None = None
     """sha256 of the conversation with the reply: what a call that continues this turn has as a prefix."""
     weight_version_end: str | None = None
+    """Of the weights loaded after the reply; `weight_versions` knows better."""
+    weight_versions: Sequence[VersionSpan] = ()
+    """Which weights sampled which of `sampled`, all of them; empty where the engine did not tell."""
     first_token_at: float | None = None
     error: Mapping[str, Any] | None = None
     untrainable: str | None = None
@@ -125,6 +132,8 @@ class TurnEnd:
             )
         if self.untrainable is None and any(map(math.isnan, self.logprobs)):
             raise ValueError("a logprob is NaN, and untrainable does not say why")
+        if self.weight_versions:
+            versions.check(self.weight_versions, len(self.sampled))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,7 +132,12 @@ class Turn(Base):
     error: Mapped[dict[str, Any] | None]
     template_hash: Mapped[str | None]
     weight_version: Mapped[str | None]
+    """Of the weights that sampled the first token; where the engine does not tell, of those when it was asked."""
     weight_version_end: Mapped[str | None]
+    """Of those that sampled the last token; where the engine does not tell, of those after the reply."""
+    weight_versions: Mapped[list[Any] | None]
+    """Where a push came between: `version`, `start` and `end` of each span of `sampled`. NULL for one version
+    throughout, and where the engine did not tell: then the two above differ. See `replay.versions`."""
 
     body_digest: Mapped[str] = mapped_column(Digest)
     """sha256 of the raw body: the same call sent again has the same."""

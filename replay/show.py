@@ -15,7 +15,7 @@ from rich.text import Text
 from rich.tree import Tree
 from tokenizers import Tokenizer
 
-from replay import sequences, tokens, trees
+from replay import sequences, tokens, trees, versions
 from replay.groups import Overview
 from replay.reader import Reader
 from replay.schema import Session, Turn
@@ -134,9 +134,8 @@ def _turn_line(turn: Turn, numbers: Mapping[int, int], *, fork: bool) -> Text:
     text.append("  ").append(turn.finish if turn.status == "complete" and turn.finish else turn.status,
                              _STATUS[turn.status])  # fmt: skip
     text.append(f"  prompt {turn.prompt_length:,} (+{turn.suffix_length:,})  sampled {turn.n_sampled:,}")
-    if turn.weight_version:
-        ended = turn.weight_version_end
-        text.append(f"  {turn.weight_version}" + (f"→{ended}" if ended and ended != turn.weight_version else ""))
+    if weights := versions.told(turn):
+        text.append(f"  {weights}")
     if turn.done_at is not None:
         text.append(f"  {turn.done_at - turn.received_at:.1f} s", "dim")
     if fork and turn.parent_id is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from replay import versions
 from replay.groups import Group
 from replay.reader import Reader
 from replay.records import NewBatch, NewBatchRow
@@ -45,12 +46,45 @@ class Selection:
 
     @property
     def weight_versions(self) -> dict[str, int]:
-        """Trained tokens by the weight version that sampled them, most first."""
+        """Trained tokens by the weight version that sampled them, most first; those of no known one as "unknown"."""
         found: Counter[str] = Counter()
         for item in self.rows:
             for span in item.row.spans:
                 found[span.weight_version or "unknown"] += span.end - span.start
         return dict(found.most_common())
+
+    def lag(self, current: int) -> Lag:
+        """How much older than version `current` the weights were that sampled the trained tokens."""
+        lags: Counter[int] = Counter()
+        unknown = 0
+        for version, tokens in self.weight_versions.items():
+            number = version_number(version)
+            if number is None:
+                unknown += tokens
+            else:
+                lags[current - number] += tokens
+        if not lags:
+            return Lag(mean=None, max=None, unknown=unknown)
+        return Lag(mean=sum(lag * n for lag, n in lags.items()) / lags.total(), max=max(lags), unknown=unknown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """In versions: the mean over trained tokens and the largest; None where no token's version is known.
+
+    `unknown` counts the trained tokens left out: those without a version, or with one that is no number.
+    """
+
+    mean: float | None
+    max: int | None
+    unknown: int
+
+
+def version_number(version: str) -> int | None:
+    """`version` as a number: vLLM calls the weights it was started on "default", here 0. None for any other name."""
+    if version == "default":
+        return 0
+    return int(version) if version.isdecimal() else None
 
 
 def turn_tokens(reader: Reader, session: Session) -> list[TurnTokens]:
@@ -73,7 +107,7 @@ def tokens_of(reader: Reader, turn: Turn) -> TurnTokens:
         sampled=np.array(sampled, dtype=np.int32),
         logprobs=np.array(logprobs, dtype=np.float32),
         sampling=turn.sampling_sent,
-        weight_version=turn.weight_version,
+        versions=versions.spans_of(turn),
     )
 
 
@@ -119,7 +153,7 @@ def batch_record(
         NewBatchRow(
             turn_id=item.row.turns[-1],
             advantage=item.advantage,
-            info={"trained": item.row.trained, "turns": [span.turn for span in item.row.spans]},
+            info={"trained": item.row.trained, "turns": list(dict.fromkeys(span.turn for span in item.row.spans))},
         )
         for item in selection.rows
     ]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay import sequences
+from replay.versions import VersionSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,16 @@ class TurnTokens:
     sampled: NDArray[np.int32]
     logprobs: NDArray[np.float32]
     sampling: Mapping[str, Any]
-    weight_version: str | None
+    versions: tuple[VersionSpan, ...]
+    """Which weights sampled which of `sampled`: each of them is in one span."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """The tokens `start:end` of a row, sampled by `turn` under `weight_version` and `temperature`, and trained."""
+    """The tokens `start:end` of a row, sampled by `turn` under `weight_version` and `temperature`, and trained.
+
+    A turn that a push came into has a span for each version. None: it is not known which weights sampled them.
+    """
 
     turn: int
     start: int
@@ -128,27 +133,27 @@ def row_of(path: Sequence[TurnTokens], mine: Collection[int]) -> Row:
     """The row of a path from its root, which trains the turns `mine`."""
     spans: list[Span] = []
     position = 0
+    length = sum(len(turn.suffix) + len(turn.sampled) for turn in path)
+    mask = np.zeros(length, dtype=np.bool_)
+    logprobs = np.zeros(length, dtype=np.float32)
     for turn in path:
         position += len(turn.suffix)
+        end = position + len(turn.sampled)
         if turn.id in mine:
-            spans.append(
+            mask[position:end] = True
+            if len(turn.logprobs) == len(turn.sampled):
+                logprobs[position:end] = turn.logprobs
+            spans += [
                 Span(
                     turn=turn.id,
-                    start=position,
-                    end=position + len(turn.sampled),
-                    weight_version=turn.weight_version,
+                    start=position + one.start,
+                    end=position + one.end,
+                    weight_version=one.version,
                     temperature=sequences.temperature_of(turn.sampling),
                 )
-            )
-        position += len(turn.sampled)
-    mask = np.zeros(position, dtype=np.bool_)
-    logprobs = np.zeros(position, dtype=np.float32)
-    by_id = {turn.id: turn for turn in path}
-    for span in spans:
-        mask[span.start : span.end] = True
-        recorded = by_id[span.turn].logprobs
-        if len(recorded) == span.end - span.start:
-            logprobs[span.start : span.end] = recorded
+                for one in turn.versions
+            ]
+        position = end
     return Row(
         session=path[0].session,
         turns=tuple(turn.id for turn in path),
@@ -163,7 +168,8 @@ def _cut(row: Row, max_tokens: int | None) -> Row | None:
     """`row` without what lies beyond `max_tokens`; None when no trained turn fits."""
     if max_tokens is None or len(row.ids) <= max_tokens:
         return row
-    spans = tuple(span for span in row.spans if span.end <= max_tokens)
+    too_long = {span.turn for span in row.spans if span.end > max_tokens}
+    spans = tuple(span for span in row.spans if span.turn not in too_long)
     if not spans:
         return None
     end = spans[-1].end

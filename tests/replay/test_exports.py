@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from replay.versions import VersionSpan
 from replay.writer import Recorder
 
 SYSTEM = {"role": "system", "content": "be brief"}
@@ -22,8 +23,9 @@ def exported(make: Any, recorder: Recorder, replay: Any, tmp_path: Path) -> Any:
     session = make.session("s", harness="codex", harness_version="1", task="t", group="g")
     full = {"temperature": 1.0}
     reply = {"role": "assistant", "content": "looking", "reasoning": "hm", "tool_calls": [CALL]}
-    first = make.turn(session, make.end([7, 8], logprobs=[-0.5, -0.25], reply=reply), messages=[SYSTEM, ASK],
-                      tools=[TOOL], sampling_sent=full)  # fmt: skip
+    pushed = [VersionSpan("v1", 0, 1), VersionSpan("v2", 1, 2)]
+    first = make.turn(session, make.end([7, 8], logprobs=[-0.5, -0.25], reply=reply, weight_versions=pushed),
+                      messages=[SYSTEM, ASK], tools=[TOOL], sampling_sent=full)  # fmt: skip
     make.turn(session, make.end([9], logprobs=[-1.0]), parent_id=first, prompt_suffix=[4], prompt_length=6,
               messages=[RESULT], tools=[TOOL], sampling_sent=full)  # fmt: skip
     odd = {"role": "assistant", "content": "", "tool_calls": [{**CALL, "arguments": "not json"}]}
@@ -60,7 +62,11 @@ def test_exact_tokens_for_trl(exported: Any) -> None:
     assert row["input_ids"] == [1, 2, 3, 7, 8, 4, 9]
     assert row["labels"] == [-100, -100, -100, 7, 8, -100, 9]
     assert row["logprobs"] == [0, 0, 0, -0.5, -0.25, 0, -1.0]
-    assert (row["weight_versions"], row["temperatures"]) == (["v1", "v1"], [1.0, 1.0])
+    assert row["weight_versions"] == [
+        {"version": "v1", "start": 3, "end": 4}, {"version": "v2", "start": 4, "end": 5},
+        {"version": None, "start": 6, "end": 7},  # only the version at its beginning is known
+    ]  # fmt: skip
+    assert row["temperatures"] == [1.0, 1.0]
 
 
 def test_harbors_trajectories(exported: Any) -> None:
@@ -79,6 +85,7 @@ def test_harbors_trajectories(exported: Any) -> None:
     assert called["reasoning_content"] == "hm"
     assert called["metrics"]["completion_token_ids"] == [7, 8]
     assert called["metrics"]["logprobs"] == [-0.5, -0.25]
+    assert [span["version"] for span in called["extra"]["weight_versions"]] == ["v1", "v2"]
     assert main["final_metrics"] == {
         "total_prompt_tokens": 9, "total_completion_tokens": 3, "total_cached_tokens": 0, "total_steps": 4,
     }  # fmt: skip

@@ -17,6 +17,7 @@ from replay.reader import Reader
 from replay.records import NewBatch, NewBatchRow
 from replay.schema import Blob
 from replay.store import Store
+from replay.versions import VersionSpan
 from replay.writer import Recorder
 
 
@@ -31,7 +32,8 @@ def full(make: Any, recorder: Recorder) -> None:
     """A conversation with a reward, a fork, a retry; and a run that replays its first turn."""
     session = make.session("full", harness="codex", harness_version="1", task="t", group="g")
     turns = make.conversation(session, 3)
-    make.turn(session, make.end([1], logprobs=[-1e-7]), parent_id=turns[0], prompt_suffix=[5], prompt_length=13,
+    pushed = [VersionSpan("1", 0, 1), VersionSpan("2", 1, 2)]
+    make.turn(session, make.end([1, 2], logprobs=[-1e-7, -1.0], weight_versions=pushed), parent_id=turns[0], prompt_suffix=[5], prompt_length=13,
               messages=[{"role": "user", "content": "fork \ud800 " + "9" * 25}], retry_of=turns[1])  # fmt: skip
     picture = b"\x89PNG\xff\x00"
     image = {"sha256": hashlib.sha256(picture).hexdigest(), "media_type": "image/png", "offset": 0, "length": 1}

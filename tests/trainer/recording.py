@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from replay.records import EndStatus, NewSession, NewTurn, Purpose, TurnEnd
+from replay.versions import VersionSpan
 from replay.writer import Recorder
 
 
@@ -32,9 +33,14 @@ def record_turn(
     purpose: Purpose = "main",
     sampling: Mapping[str, Any] | None = None,
     version: str = "0",
+    version_end: str | None = None,
+    versions: Sequence[VersionSpan] = (),
     error: Mapping[str, Any] | None = None,
 ) -> tuple[int, int]:
-    """A turn that has ended; `parent` is what the parent's call of this returned: (id, tokens so far)."""
+    """A turn that has ended; `parent` is what the parent's call of this returned: (id, tokens so far).
+
+    `versions` is what the engine told of its tokens; else `version` and `version_end` (the same) hold.
+    """
     now = time.time()
     before = 0 if parent is None else parent[1]
     turn = recorder.open_turn(
@@ -66,7 +72,8 @@ def record_turn(
             sampled=list(sampled),
             logprobs=[-1.0] * len(sampled) if logprobs is None else list(logprobs),
             finish="stop",
-            weight_version_end=version,
+            weight_version_end=version_end or version,
+            weight_versions=versions,
             error=error,
         ),
     ).result()

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from replay.reader import Reader
 from replay.store import Store
+from replay.versions import VersionSpan
 from replay.writer import Recorder
 from tests.trainer.recording import record_session, record_turn
-from trainer.selection import Choice, batch_record, explain_nothing, select, turn_tokens, up_to
+from trainer.selection import Choice, Lag, batch_record, explain_nothing, select, turn_tokens, up_to
 from trainer.sequences import rows_of
 
 
@@ -72,6 +73,41 @@ def test_a_recorded_batch_is_consumed_and_can_be_built_again(fresh: Store) -> No
     trained = [(row.turn_id, row.advantage) for row in record.rows if "trained" in (row.info or {})]
     assert [(item.row.turns[-1], item.advantage) for item in again.rows] == trained
     assert sum("skipped" in (row.info or {}) for row in record.rows) == 2
+
+
+def test_how_old_the_weights_were_that_sampled_the_trained_tokens(fresh: Store) -> None:
+    with Recorder(fresh) as recorder:
+        for index, reward in enumerate((1.0, 0.0)):
+            session = record_session(recorder, f"a:{index}", group="a", reward=reward)
+            pushed = (VersionSpan("2", 0, 1), VersionSpan("4", 1, 4))
+            first = record_turn(recorder, session, [1], [2, 3, 4, 5], versions=pushed)
+            second = record_turn(recorder, session, [6], [7, 8], parent=first, version="default")
+            record_turn(recorder, session, [6], [7], parent=second, version="by hand")
+        record_turn(recorder, session, [1], [2, 3], version="3", version_end="4")
+    reader = Reader(fresh)
+    chosen = select(reader, reader.groups(), Choice())
+    assert chosen.weight_versions == {"4": 6, "default": 4, "2": 2, "by hand": 2, "unknown": 2}
+    # Version 5 trains: of 12 tokens 6 are one version behind, 2 three, and 4 five.
+    assert chosen.lag(5) == Lag(mean=(6 * 1 + 2 * 3 + 4 * 5) / 12, max=5, unknown=4)
+    record = batch_record(
+        reader, chosen, choice=Choice(), query={}, seed=0, weight_version="5", checkpoint=None, stats={}
+    )
+    assert [len((row.info or {})["turns"]) for row in record.rows] == [3, 3, 1]  # a turn once, whatever its versions
+    nothing = select(reader, [], Choice())
+    assert nothing.lag(5) == Lag(mean=None, max=None, unknown=0)
+
+
+def test_a_turn_is_as_old_as_its_first_token(fresh: Store) -> None:
+    """However long ago the call was made, and however new the weights are that ended it."""
+    with Recorder(fresh) as recorder:
+        for name, pushed in {
+            "waited": (VersionSpan("4", 0, 2),),
+            "across": (VersionSpan("4", 0, 1), VersionSpan("5", 1, 2)),
+            "older": (VersionSpan("3", 0, 1), VersionSpan("5", 1, 2)),
+        }.items():
+            session = record_session(recorder, name, group=name, reward=1.0)
+            record_turn(recorder, session, [1], [2, 3], version="3", versions=pushed)
+    assert [group.name for group in Reader(fresh).groups(weight_versions=["4", "5"])] == ["waited", "across"]
 
 
 def test_explanations(fresh: Store) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay.sequences import distorted
+from replay.versions import VersionSpan
 from trainer.sequences import TurnTokens, not_trained, rows_of
 
 
@@ -21,6 +22,7 @@ def turn(
     purpose: str = "main",
     untrainable: str | None = None,
     sampling: dict[str, Any] | None = None,
+    versions: tuple[VersionSpan, ...] | None = None,
 ) -> TurnTokens:
     """A turn whose ids tell where they are from: 1000 * turn + position, sampled ones negative logprob -id / 1e6."""
     prompt = np.arange(suffix, dtype=np.int32) + 1000 * id
@@ -36,7 +38,7 @@ def turn(
         sampled=reply,
         logprobs=(-reply / 1e6).astype(np.float32),
         sampling={"temperature": 1.0} if sampling is None else sampling,
-        weight_version=str(id),
+        versions=(VersionSpan(str(id), 0, sampled),) if versions is None else versions,
     )
 
 
@@ -59,6 +61,24 @@ def test_an_appending_session_is_one_row() -> None:
     assert np.allclose(row.logprobs[row.mask], -row.ids[row.mask] / 1e6)
     assert not row.logprobs[~row.mask].any()
     assert [(s.turn, s.weight_version) for s in row.spans] == [(1, "1"), (2, "2"), (3, "3")]
+
+
+def test_a_turn_that_a_push_came_into_has_a_span_for_each_version() -> None:
+    pushed = (VersionSpan("1", 0, 1), VersionSpan("2", 1, 4), VersionSpan("3", 4, 5))
+    turns = [turn(1, sampled=5, versions=pushed), turn(2, 1, versions=(VersionSpan(None, 0, 2),))]
+    [row] = rows_of(turns).rows
+    assert [(s.turn, s.start, s.end, s.weight_version) for s in row.spans] == [
+        (1, 3, 4, "1"), (1, 4, 7, "2"), (1, 7, 8, "3"), (2, 11, 13, None),
+    ]  # fmt: skip
+    assert row.mask.nonzero()[0].tolist() == [3, 4, 5, 6, 7, 11, 12]
+    assert np.allclose(row.logprobs[row.mask], -row.ids[row.mask] / 1e6)
+
+
+def test_a_long_row_is_not_cut_where_a_push_came() -> None:
+    pushed = (VersionSpan("1", 0, 1), VersionSpan("2", 1, 4))
+    kept = rows_of([turn(1), turn(2, 1, sampled=4, versions=pushed)], max_tokens=10)
+    assert [row.turns for row in kept.rows] == [(1,)]
+    assert kept.left_out == {"row longer than 10 tokens": 4}
 
 
 def test_a_fork_trains_the_shared_prefix_once() -> None:
