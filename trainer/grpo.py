@@ -4,15 +4,17 @@ TRL generates, scores and groups by itself. Here the record has done all that, s
 `get_train_dataloader` yields finished micro-batches, and `_prepare_inputs` hands them to the loss as they are. The old
 logprobs are those recorded when the tokens were sampled; on unchanged weights the ratio is therefore 1, and how far it
 is from 1 before the update measures everything that went wrong between sampling and training.
+
+On several processes (:mod:`trainer.ranks`) each computes its share of the micro-batches on a whole copy of the model,
+and the gradients are summed: the update is the one that a single process makes, up to the order of the sums.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,19 +24,12 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback
 
-from trainer import batches
+from trainer import batches, ranks
 from trainer.adapters import Lora
 from trainer.batches import Credited
+from trainer.library import GRPOConfig, GRPOTrainer
 from trainer.policy import Policy
-
-if "vllm" not in sys.modules:
-    # Where vLLM is installed, TRL imports all of it (10 s, 200 MB) for ways of generating that are not used here.
-    sys.modules["vllm"] = None  # type: ignore[assignment] # the documented way to make an import fail
-    from trl import GRPOConfig, GRPOTrainer
-
-    del sys.modules["vllm"]
-else:
-    from trl import GRPOConfig, GRPOTrainer
+from trainer.shares import share
 
 Batch = dict[str, torch.Tensor]
 
@@ -73,7 +68,8 @@ class StepMetrics:
 
     `logprob_gap_max` and `logprob_gap_mean` are |logprob now - logprob recorded| in nats over the trained tokens.
     `ratio_mean` and `ratio_max` are of exp(now - recorded); `clip_share` is the part of the tokens whose gradient the
-    clipping removes; `entropy` is nats a token.
+    clipping removes; `entropy` is nats a token. On several processes everything is of all of them; `micro_batches` is
+    then how many each computed.
     """
 
     loss: float
@@ -87,12 +83,13 @@ class StepMetrics:
     tokens_trained: int
     rows: int
     micro_batches: int
+    processes: int
     seconds: float
 
 
 @dataclass(slots=True)
 class _Seen:
-    """Sums over the trained tokens of one step."""
+    """Sums over the trained tokens of one step, and the norm of its gradient, which is the same on every rank."""
 
     loss: float = 0.0
     tokens: int = 0
@@ -102,6 +99,7 @@ class _Seen:
     ratio_max: float = 0.0
     clipped: float = 0.0
     entropy: float = 0.0
+    norm: float = 0.0
 
 
 class _LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
@@ -112,8 +110,10 @@ class _LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
         self._last: tuple[torch.Tensor, torch.Tensor] | None = None
         self.seen = _Seen()
         super().__init__(**kwargs)
-        if self.accelerator.num_processes != 1:
-            raise NotImplementedError("training on several processes is not supported: every one would see all rows")
+        if self.accelerator.num_processes != ranks.size():
+            raise RuntimeError(f"{self.accelerator.num_processes} processes train, {ranks.size()} share the rows")
+        # TRL gathers a figure a row for logs that are not read here; that needs equally many rows on every rank.
+        self.accelerator.gather = lambda tensor: tensor
 
     def _send_telemetry(self) -> None:
         """Nothing leaves the machine."""
@@ -131,15 +131,21 @@ class _LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
 
     def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
         loss: torch.Tensor = super()._compute_loss(model, inputs)
-        if not math.isfinite(loss.item()):
-            raise FloatingPointError(f"the loss is {loss.item()}: no update was made")
-        self._observe(inputs, loss)
+        losses = ranks.gathered(loss.item())
+        # All ranks stop, or none: one that went on would wait for the others.
+        for found in losses:
+            if not math.isfinite(found):
+                raise FloatingPointError(f"the loss is {found}: no update was made")
+        # TRL multiplies by the number of processes, because DDP takes the mean of their gradients.
+        self._observe(inputs, loss.item() / len(losses))
         return loss
 
-    def _observe(self, inputs: Batch, loss: torch.Tensor) -> None:
+    def _observe(self, inputs: Batch, loss: float) -> None:
         if self._last is None:
             raise RuntimeError("TRL computed a loss without asking for logprobs")
         trained = inputs["tool_mask"].bool()
+        if not trained.any():
+            return  # idle, while other ranks compute
         now, entropies = (tensor[trained].double() for tensor in self._last)
         gap = now - inputs["old_per_token_logps"][trained].double()
         ratio = gap.exp()
@@ -150,7 +156,7 @@ class _LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
         else:
             too_likely = (ratio > 1 + self.epsilon_high) & (gain > 0)
             clipped = too_likely | ((ratio < 1 - self.epsilon_low) & (gain < 0))
-        self.seen.loss += loss.item()
+        self.seen.loss += loss
         self.seen.tokens += int(trained.sum())
         self.seen.gap += gap.abs().sum().item()
         self.seen.gap_max = max(self.seen.gap_max, gap.abs().max().item())
@@ -169,6 +175,7 @@ class Learner:
     optimizer: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
+        ranks.check_copies("GRPO")
         if self.settings.lora is not None and not self.policy.adapted:
             torch.manual_seed(self.settings.seed)  # of the adapters' first values
             self.policy.adapt(self.settings.lora)
@@ -192,12 +199,21 @@ class Learner:
         """
         if not rows:
             raise ValueError("no rows to train on")
+        batches.temperature([item.row for item in rows])  # before other ranks take part
+        with ranks.together(rows):
+            return self._update(rows)
+
+    def _update(self, rows: Sequence[Credited]) -> StepMetrics:
         began = time.monotonic()
         total = sum(item.row.trained for item in rows)
-        pad = self.policy.pad_id
-        buckets = batches.bucketed(rows, self.settings.token_budget)
-        micro = [batches.collate(bucket, pad_id=pad, trained_in_step=total) for bucket in buckets]
         temperature = batches.temperature([item.row for item in rows])
+        micro = share(
+            rows,
+            token_budget=self.settings.token_budget,
+            pad_id=self.policy.pad_id,
+            rank=ranks.rank(),
+            ranks=ranks.size(),
+        )
         with tempfile.TemporaryDirectory(prefix="grpo-") as scratch:
             engine = self._engine(micro, temperature, Path(scratch))
             try:
@@ -207,22 +223,26 @@ class Learner:
                 for model in (self.policy.model, self.policy.base):
                     model.__dict__.pop("forward", None)
                 self.policy.model.zero_grad(set_to_none=True)
-        seen = engine.seen
-        if seen.tokens != total:
-            raise RuntimeError(f"{seen.tokens} tokens reached the loss, not the {total} of the rows")
-        norm = next(entry["grad_norm"] for entry in engine.state.log_history if "grad_norm" in entry)
+        engine.seen.norm = next(float(line["grad_norm"]) for line in engine.state.log_history if "grad_norm" in line)
+        every = ranks.gathered(engine.seen)
+        tokens = sum(seen.tokens for seen in every)
+        if tokens != total:
+            raise RuntimeError(f"{tokens} tokens reached the loss, not the {total} of the rows")
+        if not all(math.isclose(seen.norm, every[0].norm, rel_tol=1e-4) for seen in every):
+            raise RuntimeError(f"the ranks made different updates: gradient norms {[seen.norm for seen in every]}")
         return StepMetrics(
-            loss=seen.loss,
-            gradient_norm=float(norm),
-            logprob_gap_max=seen.gap_max,
-            logprob_gap_mean=seen.gap / total,
-            ratio_mean=seen.ratio / total,
-            ratio_max=seen.ratio_max,
-            clip_share=seen.clipped / total,
-            entropy=seen.entropy / total,
+            loss=sum(seen.loss for seen in every),
+            gradient_norm=every[0].norm,
+            logprob_gap_max=max(seen.gap_max for seen in every),
+            logprob_gap_mean=sum(seen.gap for seen in every) / total,
+            ratio_mean=sum(seen.ratio for seen in every) / total,
+            ratio_max=max(seen.ratio_max for seen in every),
+            clip_share=sum(seen.clipped for seen in every) / total,
+            entropy=sum(seen.entropy for seen in every) / total,
             tokens_trained=total,
             rows=len(rows),
             micro_batches=len(micro),
+            processes=len(every),
             seconds=time.monotonic() - began,
         )
 
@@ -243,6 +263,10 @@ class Learner:
             epsilon_high=self.settings.upper,
             beta=0.0,
             bf16=self.bf16,
+            use_cpu=not torch.cuda.is_available(),
+            # Every parameter takes part in every micro-batch. Should one not, the ranks' gradient norms differ; to
+            # search for such parameters would hide it, and breaks gradient checkpointing of adapters.
+            ddp_find_unused_parameters=False,
             gradient_checkpointing=self.settings.gradient_checkpointing,
             seed=self.settings.seed,
             logging_steps=1,
@@ -275,6 +299,17 @@ class Learner:
         self.optimizer.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate
+
+
+def stand_by(learner: Callable[[], Learner]) -> None:
+    """On ranks other than 0: take part in every step that rank 0 takes, until it ends. Raises ranks.LeaderFailed.
+
+    `learner` makes one in the state that rank 0's is in; it is called when the first step is taken.
+    """
+    mine: Learner | None = None
+    for rows in ranks.orders():
+        mine = mine or learner()
+        mine._update(rows)
 
 
 def _no_reward(**_: Any) -> list[float]:
