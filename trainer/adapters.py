@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+SERVED_NAME = "policy"
+"""The model name under which vLLM serves the adapter that is trained. The proxy knows it, too (addons.engine)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +60,41 @@ def merged_state(model: Any) -> dict[str, Any]:
         for layer, weight in zip(layers, before, strict=True):
             layer.get_base_layer().weight.data.copy_(weight)
     return state
+
+
+def blank_adapter(model: str, rank: int, folder: Path) -> Path:
+    """An adapter of `rank` for `model` (a directory or a Hugging Face id) that changes nothing: its B is zero.
+
+    What vLLM serves until the first push. It is made once in `folder`, from the model's config alone, and kept there:
+    vLLM may read it again as long as it runs.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(model)
+    digest = hashlib.sha256(config.to_json_string(use_diff=False).encode()).hexdigest()[:16]
+    place = folder.resolve() / f"blank-{digest}-r{rank}"
+    if not place.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".blank-", dir=folder))
+        try:
+            _write_blank(config, rank, partial)
+            partial.rename(place)
+        except OSError:
+            if not place.is_dir():  # else another one made it meanwhile
+                raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return place
+
+
+def _write_blank(config: Any, rank: int, folder: Path) -> None:
+    import torch
+    from peft import get_peft_model, get_peft_model_state_dict
+    from safetensors.torch import save_file
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):  # names and shapes, no weights
+        adapted = get_peft_model(AutoModelForCausalLM.from_config(config), Lora(rank=rank).config())
+        shapes = {name: tensor.shape for name, tensor in get_peft_model_state_dict(adapted).items()}
+    save_file({name: torch.zeros(shape) for name, shape in shapes.items()}, folder / "adapter_model.safetensors")
+    adapted.peft_config["default"].save_pretrained(str(folder))

@@ -26,7 +26,7 @@ from trainer.grpo import Settings
 from trainer.local import LocalStack
 from trainer.plan import Budget, Outcome, Plan, Progress, Runner
 from trainer.processes import ProcessFailed
-from trainer.push import WeightServer
+from trainer.push import WeightServer, choose
 from trainer.recipe import Recipe
 from trainer.rollout import rollout
 from trainer.selection import Choice
@@ -78,6 +78,7 @@ class Experiment:
         training = self.recipe.training
         run = TrainingRun.open(self.directory / "grpo", self.recipe.model, self._settings())
         with WeightServer(self.local.engine) as server, Recorder(self.store) as recorder:
+            run.way = choose(training.push, server, rank=training.lora_rank)
             if server.version() == "default":
                 server.set_version("0")
             if (late := run.catch_up(server)) is not None:

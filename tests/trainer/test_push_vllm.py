@@ -16,7 +16,7 @@ import pytest
 from tests.trainer.conftest import RunningVllm, make_checkpoint
 from trainer.export import export
 from trainer.policy import load_policy, token_logprobs
-from trainer.push import PushMismatch, WeightServer, push
+from trainer.push import PushMismatch, WeightServer, push, swap
 
 pytestmark = pytest.mark.vllm
 
@@ -91,12 +91,12 @@ def test_a_stale_prefix_cache_is_caught(vllm: RunningVllm, first: Weights, other
     """The third step left out: the probe's prompts still have keys and values of the old weights."""
 
     class Forgetful(WeightServer):
-        def _call(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
+        def call(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
             if path == "/reset_prefix_cache":
                 return {"success": True}
             if path == "/pause":  # which clears the cache too, when nothing is in flight
                 kwargs["params"]["clear_cache"] = "false"
-            return super()._call(method, path, **kwargs)
+            return super().call(method, path, **kwargs)
 
     with Forgetful(vllm.url) as server, pytest.raises(PushMismatch):
         push(server, other.path, "1", prompts=PROMPTS, score=other.score)
@@ -110,7 +110,7 @@ def test_a_request_in_flight_goes_on_under_the_new_weights(vllm: RunningVllm, fi
     """Its head was sampled by the old weights and its tail by the new, and each logprob says so exactly."""
     for _ in range(5):
         with WeightServer(vllm.url) as server:
-            server.swap(first.path.resolve(), "0")
+            swap(server, first.path, "0")
             ids, logprobs = _sample_across(server, vllm, other)
         old = first.score([*PROMPTS[0], *ids], len(PROMPTS[0]))
         new = other.score([*PROMPTS[0], *ids], len(PROMPTS[0]))
@@ -144,7 +144,7 @@ def _sample_across(server: WeightServer, vllm: RunningVllm, other: Weights) -> t
     thread = threading.Thread(target=stream)
     thread.start()
     assert started.wait(60)
-    server.swap(other.path.resolve(), "1")
+    swap(server, other.path, "1")
     thread.join(120)
     assert len(ids) == len(logprobs) == 1500
     return ids, logprobs

@@ -16,7 +16,7 @@ from replay.reader import UnknownSession
 from replay.store import StoreError
 from trainer.advantages import NothingToTrain
 from trainer.processes import ProcessFailed
-from trainer.push import PushError, PushMismatch
+from trainer.push import PushError, PushMismatch, WayName
 from trainer.serve import VllmMissing
 from trainer.tasks import TaskError
 from trainer.tasks.sandbox import SandboxError
@@ -34,6 +34,9 @@ StoreOption = Annotated[
     str, typer.Option("--store", envvar="HARNESSTAP_STORE", help="Database URL of the record.", show_default=True)
 ]
 EngineOption = Annotated[str, typer.Option("--engine", envvar="HARNESSTAP_ENGINE", help="Where vLLM answers.")]
+PushOption = Annotated[
+    WayName | None, typer.Option("--push-by", help="Default: lora where both sides have adapters; else reload.")
+]
 
 
 @contextmanager

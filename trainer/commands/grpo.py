@@ -12,8 +12,16 @@ from replay.reader import Reader
 from replay.store import DEFAULT_URL, Store
 from replay.writer import Recorder
 from trainer.advantages import NothingToTrain
-from trainer.commands.common import EngineOption, StoreOption, console, errors, plain_errors, quiet_libraries
-from trainer.push import WeightServer
+from trainer.commands.common import (
+    EngineOption,
+    PushOption,
+    StoreOption,
+    console,
+    errors,
+    plain_errors,
+    quiet_libraries,
+)
+from trainer.push import Reload, WeightServer, choose
 
 LARGE_GAP = 0.5
 
@@ -34,9 +42,10 @@ def grpo(
     purposes: Annotated[list[str] | None, typer.Option("--purpose", help="Turns to train. Default: main.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Cut rows after the last turn within this length.")] = None,
     token_budget: Annotated[int, typer.Option(help="Tokens of a micro-batch, padding included.")] = 8192,
-    lora_rank: Annotated[int | None, typer.Option(min=1, help="Train LoRA adapters; pushed merged in.")] = None,
+    lora_rank: Annotated[int | None, typer.Option(min=1, help="Train LoRA adapters.")] = None,
     checkpointing: Annotated[bool, typer.Option(help="Recompute activations: half the memory, 30 % slower.")] = True,
     push: Annotated[bool, typer.Option(help="Push the weights into the running vLLM and verify them.")] = True,
+    push_by: PushOption = None,
     seed: Annotated[int, typer.Option(help="Of torch.")] = 0,
 ) -> None:
     """Train on the record's complete groups by GRPO, export, push into the running vLLM, verify.
@@ -48,11 +57,12 @@ def grpo(
         trainer grpo --model ./model
         trainer grpo --model ./model --steps 10 --groups 16 --lr 2e-6
         trainer grpo --model ./model --no-push
+        trainer grpo --model ./model --lora-rank 16 --push-by lora
     """
     with plain_errors(), Store.open(store, create=False) as opened, Recorder(opened) as recorder, ExitStack() as stack:
         server = stack.enter_context(WeightServer(engine)) if push else None
-        if server is not None:
-            server.version()  # before minutes of training, not after
+        # Before minutes of training, not after.
+        way = Reload() if server is None else choose(push_by, server, rank=lora_rank)
         from trainer.adapters import Lora
         from trainer.display import step_table
         from trainer.grpo import Settings
@@ -75,6 +85,7 @@ def grpo(
         )
         quiet_libraries()
         training = TrainingRun.open(out, model, settings)
+        training.way = way
         if server is not None and (late := training.catch_up(server)) is not None:
             console.print(
                 f"weights {late.version}, which were never pushed, are served now: equal within {late.gap:.2g}"

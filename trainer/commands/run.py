@@ -71,6 +71,8 @@ def run(
             say=say,
             engine=engine,
             max_tokens=plan.rollouts.max_tokens,
+            lora_rank=None if plan.training.push in ("reload", "nccl") else plan.training.lora_rank,
+            nccl=plan.training.push == "nccl",
         )
         for name in dict.fromkeys((*plan.rollouts.harnesses, *plan.evaluation.harnesses)):
             table.install(table.get(name), root, say=say, log=directory / "logs" / f"install-{name}.log")

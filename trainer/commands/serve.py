@@ -19,6 +19,8 @@ def serve(
     dtype: Annotated[str | None, typer.Option(help="Default: float32 on CPU, vLLM's choice on a GPU.")] = None,
     served_name: Annotated[str | None, typer.Option("--served-model-name", help="Default: MODEL.")] = None,
     kv_cache_gib: Annotated[int, typer.Option(help="Memory for keys and values, on CPU.")] = 2,
+    lora_rank: Annotated[int | None, typer.Option(min=1, help="Take adapters of up to this rank, alone.")] = None,
+    nccl: Annotated[bool, typer.Option("--nccl", help="Take weights from the trainer's GPU, by NCCL.")] = False,
 ) -> None:
     """Start vLLM the way this project needs it, on a GPU or on CPU.
 
@@ -28,6 +30,7 @@ def serve(
     \b
         trainer serve Qwen/Qwen3-0.6B
         trainer serve runs/grpo/weights/3 --port 8001
+        trainer serve MODEL --lora-rank 16          # for trainer grpo --lora-rank 16
         trainer serve MODEL --max-model-len 32768 -- --max-num-seqs 64
     """
     with plain_errors():
@@ -38,6 +41,8 @@ def serve(
             dtype=dtype,
             served_name=served_name,
             kv_cache_gib=kv_cache_gib,
+            lora_rank=lora_rank,
+            nccl=nccl,
             extra=serving.parse_extra([word for word in context.args if word != "--"]),
         )
         serving.replace_process(options)
