@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from trainer.batches import Credited
 from trainer.export import export
 from trainer.selection import tokens_of
 from trainer.sequences import row_of
+
+if TYPE_CHECKING:
+    from trainer.grpo import Learner
 
 
 class Changed(ValueError):
@@ -74,28 +78,46 @@ def write_rows(rows: Sequence[Credited], path: Path) -> None:
 def step_again(rows: Sequence[Credited], stored: StoredBatch, run: Path) -> list[str]:
     """Make the step of a batch again; the names of the tensors that differ from what it made then.
 
-    `run` is the directory of `trainer grpo`, which keeps the weights and moments of its last steps. Raises
+    `run` is the directory of `trainer grpo`, which keeps the weights, adapters and moments of its last steps. Raises
     FileNotFoundError when those before this step are gone.
     """
-    from trainer.grpo import Learner, Settings  # torch and TRL
-    from trainer.policy import load_policy
-
-    settings = dict(stored.batch.query["settings"])
-    if settings.get("lora"):
-        raise ValueError("a step on adapters cannot be made again yet: only its rows")
-    before, made = Path(stored.batch.query["trained_from"]), Path(str(stored.batch.checkpoint))
-    for directory in (before, made):
-        if not (directory / "config.json").is_file():
-            raise FileNotFoundError(f"{directory} is gone: a run keeps the weights of its last steps only")
-    learner = Learner(load_policy(before), Settings(**settings))
-    moments = run / "optimizer" / f"{before.name}.pt"
-    if before.parent == made.parent:  # else it was the run's first step, from fresh moments
-        if not moments.is_file():
-            raise FileNotFoundError(f"{moments} is gone: a run keeps the moments of its last steps only")
-        learner.load_optimizer(moments)
+    made = _kept(Path(str(stored.batch.checkpoint)), "config.json")
+    learner = _learner_before(stored, made, run)
     learner.step(rows)
     with tempfile.TemporaryDirectory(prefix="again-") as scratch:
         return differing(export(learner.policy, Path(scratch) / "weights", version="again"), made)
+
+
+def _learner_before(stored: StoredBatch, made: Path, run: Path) -> Learner:
+    """The learner as it was before the step that `made` came of."""
+    from trainer.adapters import Lora
+    from trainer.grpo import Learner, Settings  # torch and TRL
+    from trainer.policy import load_policy
+
+    found = dict(stored.batch.query["settings"])
+    lora = None if found.get("lora") is None else Lora(**found.pop("lora"))
+    settings = Settings(**{**found, "lora": lora})
+    before = Path(stored.batch.query["trained_from"])
+    # Otherwise it was the run's first step: fresh moments, and adapters that the seed gives again.
+    follows = before.parent == made.parent
+    if lora is None:
+        policy = load_policy(_kept(before, "config.json"))
+    else:
+        # The export before the step has the adapter merged in, and rounded: the step began from the two apart.
+        policy = load_policy(_kept(Path(stored.batch.query["model"]), "config.json"))
+        if follows:
+            policy.adapt(lora, _kept(run / "adapter" / before.name, "adapter_config.json"))
+    learner = Learner(policy, settings)
+    if follows:
+        learner.load_optimizer(_kept(run / "optimizer" / f"{before.name}.pt"))
+    return learner
+
+
+def _kept(path: Path, has: str = "") -> Path:
+    """`path`, or FileNotFoundError where it (or the file that it `has`) is no more."""
+    if not (path / has).is_file():
+        raise FileNotFoundError(f"{path} is gone: a run keeps what its last steps need, and no more")
+    return path
 
 
 def differing(one: Path, other: Path) -> list[str]:

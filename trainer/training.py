@@ -6,6 +6,7 @@ DIRECTORY/
     optimizer/7.pt      the optimizer's moments after the same update
     adapter/7/          with LoRA, the adapters alone
     metrics.jsonl       one line a step
+    report-name         what the run is called where it is reported to
 
 A step is on disk (weights, moments, then state.json, which names them) before it is in the record and before it is
 pushed. Killed before that, it never happened, and the same groups give the same step again; killed after it, the next
@@ -16,11 +17,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from replay.batches import batch_of
 from replay.reader import Reader
@@ -30,11 +30,13 @@ from replay.writer import Recorder
 from trainer.advantages import NothingToTrain
 from trainer.batches import Credited
 from trainer.export import export
+from trainer.figures import figures
 from trainer.grpo import Learner, Settings, StepMetrics
 from trainer.notes import write_note
-from trainer.policy import find_checkpoint, load_policy, text_prompts, token_logprobs
+from trainer.policy import Policy, find_checkpoint, load_policy, text_prompts, token_logprobs
 from trainer.push import BF16_TOLERANCE, FP32_TOLERANCE, Pushed, Reload, Way, WeightServer, next_version, push
 from trainer.rebuild import digest
+from trainer.reporting import Report, nowhere
 from trainer.run_state import RunState
 from trainer.selection import Choice, Selection, batch_record, explain_nothing, select, up_to
 
@@ -93,19 +95,23 @@ class TrainingRun:
     weights: Path | None
     unsettled: NewBatch | None = None
     """The batch of the last step, until it is known to be in the record."""
+    report: Report = nowhere
+    """Told the figures of every step, by the version of its weights."""
     way: Way = field(default_factory=Reload)
     """How weights come into the server: see push.choose."""
 
     @classmethod
-    def open(cls, directory: Path, model: str, settings: Settings) -> TrainingRun:
-        """Begin a run from `model` in `directory`, or go on with the one that is there.
+    def open(
+        cls, directory: Path, model: str, settings: Settings, *, load: Callable[[Path], Policy] = load_policy
+    ) -> Self:
+        """Begin a run from `model` in `directory`, or go on with the one that is there; `load` loads its weights.
 
         Raises FileNotFoundError when the model is missing, ValueError when the run there began from another model.
         """
         state = RunState.read(directory)
         source = find_checkpoint(model)
         if state is None:
-            learner = Learner(load_policy(source), settings)
+            learner = Learner(load(source), settings)
             return cls(directory=directory, model=source, learner=learner, version=0, weights=None)
         if state.model != str(source):
             raise ValueError(
@@ -115,7 +121,7 @@ class TrainingRun:
             kind = "all weights" if state.adapter is None else "adapters"
             raise ValueError(f"the run in {directory} trains {kind}: go on like that, or name another directory")
         weights = directory.resolve() / state.weights
-        policy = load_policy(weights if state.adapter is None else source)
+        policy = load(weights if state.adapter is None else source)
         if settings.lora is not None and state.adapter is not None:
             policy.adapt(settings.lora, directory / state.adapter)
         learner = Learner(policy, settings)
@@ -132,8 +138,12 @@ class TrainingRun:
     def settle(self, store: Store, recorder: Recorder) -> None:
         """Record the last step's batch, should it have been lost: its groups must not be trained on twice."""
         last = self.unsettled
-        if last is not None and batch_of(store, str(last.checkpoint), last.created_at) is None:
-            recorder.record_batch(last).result()
+        if last is not None:
+            batch_id = batch_of(store, str(last.checkpoint), last.created_at)
+            if batch_id is None:
+                batch_id = recorder.record_batch(last).result()
+            if self._logged() < self.version:
+                self._log(last, batch_id)
         self.unsettled = None
 
     def catch_up(self, server: WeightServer) -> Pushed | None:
@@ -254,16 +264,22 @@ class TrainingRun:
                 **taken.query,
                 "digest": digest(taken.selection.rows),
                 "settings": asdict(self.learner.settings),
+                "model": str(self.model),
                 "trained_from": str(taken.before if taken.before is not None else self.model),
             },
             seed=self.learner.settings.seed,
             weight_version=taken.served or str(int(taken.version) - 1),
             checkpoint=str(weights),
-            stats={**asdict(metrics), "groups_stale": taken.stale},
+            stats={
+                **figures(metrics, taken.selection, current=int(taken.version) - 1),
+                "groups_stale": taken.stale,
+                "left_out": dict(taken.selection.left_out),
+                "weight_versions": taken.selection.weight_versions,
+            },
         )
         self._save(weights, stored)
         batch_id = recorder.record_batch(stored).result()
-        self._log(metrics, taken, batch_id)
+        self._log(stored, batch_id)
         return batch_id
 
     def publish(
@@ -322,29 +338,26 @@ class TrainingRun:
             batch=batch,
         ).write(self.directory)
 
-    def _log(self, metrics: StepMetrics, taken: Taken, batch_id: int) -> None:
-        selection = taken.selection
-        line = {
-            "at": time.time(),
-            "version": self.version,
-            "batch": batch_id,
-            **asdict(metrics),
-            "groups_used": selection.credit.groups_used,
-            "groups_flat": selection.credit.groups_flat,
-            "groups_small": selection.credit.groups_small,
-            "groups_stale": taken.stale,
-            "sessions_unscored": selection.credit.sessions_unscored,
-            "tokens_left_out": dict(selection.left_out),
-            "weight_versions": selection.weight_versions,
-        }
+    def _log(self, batch: NewBatch, batch_id: int) -> None:
+        """Report the step that made our version, then write its line: killed in between, it is reported again."""
+        stats = batch.stats or {}
+        self.report(self.version, {name: value for name, value in stats.items() if isinstance(value, int | float)})
+        line = {"at": batch.created_at, "version": self.version, "batch": batch_id, **stats}
         with (self.directory / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
+    def _logged(self) -> int:
+        """The version of the last line that was written."""
+        path = self.directory / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.is_file() else []
+        return int(json.loads(lines[-1])["version"]) if lines else 0
+
     def prune(self) -> None:
         """Keep the newest few exports: the server may still read the last, and falls back to the one before."""
-        for path in (self.directory / "weights").iterdir():
-            if path.name.isdecimal() and int(path.name) <= self.version - _KEPT:
-                shutil.rmtree(path)
+        for kept in (self.directory / "weights", self.directory / "adapter"):
+            for path in kept.iterdir() if kept.is_dir() else ():
+                if path.name.isdecimal() and int(path.name) <= self.version - _KEPT:
+                    shutil.rmtree(path)
         for path in (self.directory / "optimizer").iterdir():
             if path.stem.isdecimal() and int(path.stem) < self.version - 1:
                 path.unlink()  # twice the size of the weights: the one before is kept, so that a step can be redone

@@ -34,6 +34,9 @@ StoreOption = Annotated[
     str, typer.Option("--store", envvar="HARNESSTAP_STORE", help="Database URL of the record.", show_default=True)
 ]
 EngineOption = Annotated[str, typer.Option("--engine", envvar="HARNESSTAP_ENGINE", help="Where vLLM answers.")]
+ReportOption = Annotated[
+    str, typer.Option("--report-to", help="Watch the figures in tensorboard, trackio, wandb, ... or all.")
+]
 PushOption = Annotated[
     WayName | None, typer.Option("--push-by", help="Default: lora where both sides have adapters; else reload.")
 ]

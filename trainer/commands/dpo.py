@@ -12,7 +12,7 @@ from replay.reader import Reader
 from replay.records import NewBatch
 from replay.store import DEFAULT_URL, Store
 from replay.writer import Recorder
-from trainer.commands.common import StoreOption, console, errors, plain_errors, quiet_libraries
+from trainer.commands.common import ReportOption, StoreOption, console, errors, plain_errors, quiet_libraries
 
 
 def dpo(
@@ -31,7 +31,7 @@ def dpo(
     ] = None,
     lora_rank: Annotated[int | None, typer.Option(min=1, help="Train LoRA adapters; merged at the end.")] = None,
     checkpointing: Annotated[bool, typer.Option(help="Recompute activations: half the memory, 30 % slower.")] = True,
-    reports: Annotated[str, typer.Option("--report-to", help="tensorboard, trackio, wandb, ...")] = "none",
+    report_to: ReportOption = "none",
     seed: Annotated[int, typer.Option(help="Of torch and of the order of pairs.")] = 0,
 ) -> None:
     """Train on preferences: within a group, sessions with the higher reward against those with the lower.
@@ -43,6 +43,7 @@ def dpo(
         trainer dpo --model ./model --margin 0.2 --beta 0.05 --lora-rank 16
     """
     with plain_errors(), Store.open(store, create=False) as opened:
+        from trainer import reporting
         from trainer.adapters import Lora
         from trainer.dpo import DpoSettings, prefer
         from trainer.export import export
@@ -50,6 +51,7 @@ def dpo(
         from trainer.preferences import Pairing, pairs_of
         from trainer.students import check_own
 
+        reporting.check(report_to)
         quiet_libraries()
         reader = Reader(opened)
         choice = Pairing(
@@ -72,7 +74,7 @@ def dpo(
             batch_size=batch_size,
             gradient_checkpointing=checkpointing,
             lora=None if lora_rank is None else Lora(rank=lora_rank),
-            reports=reports,
+            reports=report_to,
             seed=seed,
         )
         report = prefer(policy, found.pairs, settings, logs=out / "logs")

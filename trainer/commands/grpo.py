@@ -15,6 +15,7 @@ from trainer.advantages import NothingToTrain
 from trainer.commands.common import (
     EngineOption,
     PushOption,
+    ReportOption,
     StoreOption,
     console,
     errors,
@@ -44,6 +45,7 @@ def grpo(
     token_budget: Annotated[int, typer.Option(help="Tokens of a micro-batch, padding included.")] = 8192,
     lora_rank: Annotated[int | None, typer.Option(min=1, help="Train LoRA adapters.")] = None,
     checkpointing: Annotated[bool, typer.Option(help="Recompute activations: half the memory, 30 % slower.")] = True,
+    report_to: ReportOption = "none",
     push: Annotated[bool, typer.Option(help="Push the weights into the running vLLM and verify them.")] = True,
     push_by: PushOption = None,
     seed: Annotated[int, typer.Option(help="Of torch.")] = 0,
@@ -63,6 +65,7 @@ def grpo(
         server = stack.enter_context(WeightServer(engine)) if push else None
         # Before minutes of training, not after.
         way = Reload() if server is None else choose(push_by, server, rank=lora_rank)
+        from trainer import reporting
         from trainer.adapters import Lora
         from trainer.display import step_table
         from trainer.grpo import Settings
@@ -83,8 +86,10 @@ def grpo(
             max_tokens=max_tokens,
             balance_sessions=balance,
         )
+        reporting.check(report_to)
         quiet_libraries()
         training = TrainingRun.open(out, model, settings)
+        training.report = stack.enter_context(reporting.reporting(report_to, out, training.learner))
         training.way = way
         if server is not None and (late := training.catch_up(server)) is not None:
             console.print(

@@ -12,7 +12,7 @@ from replay.reader import Reader
 from replay.records import NewBatch
 from replay.store import DEFAULT_URL, Store
 from replay.writer import Recorder
-from trainer.commands.common import StoreOption, console, errors, plain_errors, quiet_libraries
+from trainer.commands.common import ReportOption, StoreOption, console, errors, plain_errors, quiet_libraries
 
 
 def sft(
@@ -37,7 +37,7 @@ def sft(
         int | None, typer.Option(min=1, help="Train adapters of this rank; merged at the end.")
     ] = None,
     checkpointing: Annotated[bool, typer.Option(help="Recompute activations: half the memory, 30 % slower.")] = True,
-    reports: Annotated[str, typer.Option("--report-to", help="tensorboard, trackio, wandb, ...")] = "none",
+    report_to: ReportOption = "none",
     seed: Annotated[int, typer.Option(help="Of torch and of the order of examples.")] = 0,
 ) -> None:
     """Teach a model by the sessions that solved their task: its own, or a teacher's.
@@ -51,6 +51,7 @@ def sft(
         accelerate launch --num-processes 4 -m trainer.cli sft --model ./model
     """
     with plain_errors(), Store.open(store, create=False) as opened:
+        from trainer import reporting
         from trainer.adapters import Lora
         from trainer.export import export
         from trainer.imitation import Demonstrations, demonstrations
@@ -58,6 +59,7 @@ def sft(
         from trainer.sft import SftSettings, teach
         from trainer.students import examples_for
 
+        reporting.check(report_to)
         quiet_libraries()
         reader = Reader(opened)
         choice = Demonstrations(
@@ -86,7 +88,7 @@ def sft(
             micro_batch=micro_batch,
             gradient_checkpointing=checkpointing,
             lora=None if lora_rank is None else Lora(rank=lora_rank),
-            reports=reports,
+            reports=report_to,
             seed=seed,
         )
         report = teach(policy, found.examples, settings, logs=out / "logs")
