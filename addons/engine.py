@@ -24,12 +24,16 @@ from replay import codec
 STREAM_LIMIT = 1 << 26
 """Longest SSE line we read, bytes: vLLM's first one repeats the prompt's ids, 7 bytes a token."""
 
+ADAPTER = "policy"
+"""The name under which `trainer serve --lora-rank` serves the adapter that is trained (trainer.adapters)."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What a running vLLM says of itself."""
 
     model: str
+    """The name to ask under: the adapter's where there is one, over the base model that the rest is about."""
     root: str
     window: int
     """Longest prompt + completion, tokens."""
@@ -70,8 +74,10 @@ class Engine:
             reports = True
         except EngineRefused:
             reports = False
-        spans = await self._reports_spans(model["id"])
-        return EngineFacts(model["id"], model.get("root") or model["id"], int(model["max_model_len"]), reports, spans)
+        adapted = any(m.get("id") == ADAPTER and m.get("parent") == model["id"] for m in listing["data"])
+        name = ADAPTER if adapted else model["id"]
+        spans = await self._reports_spans(name)
+        return EngineFacts(name, model.get("root") or model["id"], int(model["max_model_len"]), reports, spans)
 
     async def _reports_spans(self, model: str) -> bool:
         prompt = [0]

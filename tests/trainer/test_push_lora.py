@@ -18,7 +18,7 @@ from trainer.push.lora import adapter_rank
 
 @dataclass
 class Adapting:
-    """A vLLM that was started on the adapter in `first`, if any. Logprobs are -1 under it and under the base, else -2."""
+    """A vLLM that was started on the adapter in `first`, if any. Logprobs are -1 under it and the base, else -2."""
 
     first: Path | None = None
     adapter: str = ""
@@ -123,7 +123,7 @@ def test_the_way_is_chosen_by_what_both_sides_have(first: Path) -> None:
 
 
 def test_what_cannot_work_is_said_before_training(first: Path) -> None:
-    with pytest.raises(ValueError, match="needs adapters.*--lora-rank"):
+    with pytest.raises(ValueError, match=r"needs adapters.*--lora-rank"):
         choose("lora", Adapting(first).client(), rank=None)
     with pytest.raises(PushError, match=r"takes no adapters.*trainer serve MODEL --lora-rank 8"):
         choose("lora", Adapting().client(), rank=8)

@@ -36,6 +36,32 @@ def test_gpu_command_leaves_vllm_its_own_choices() -> None:
     assert option(serve.command(ServeOptions(model="m", dtype="bfloat16"), cpu=False), "--dtype") == "bfloat16"
 
 
+def test_one_adapter_from_the_start() -> None:
+    """Of the least rank that vLLM accepts and that is not less than ours."""
+    options = ServeOptions(model="m", lora_rank=4, extra=("--max-num-seqs", "4"))
+    argv = serve.command(options, cpu=True, adapter=Path("/blank"))
+    assert "--enable-lora" in argv
+    assert (option(argv, "--max-lora-rank"), option(argv, "--max-loras")) == ("8", "1")
+    assert option(argv, "--lora-modules") == "policy=/blank"
+    assert option(argv, "--worker-extension-cls") == "trainer.vllm_worker.SwapsAdapter"
+    assert "--enable-lora" not in serve.command(ServeOptions(model="m"), cpu=True)
+
+
+def test_what_adapters_do_not_go_with() -> None:
+    with pytest.raises(ValueError, match="rank 512 at most, not 600"):
+        serve.command(ServeOptions(model="m", lora_rank=600), cpu=True)
+    for word in ("--lora-modules", "--max-loras=2"):
+        with pytest.raises(ValueError, match=f"{word} cannot be given with --lora-rank"):
+            serve.command(ServeOptions(model="m", lora_rank=8, extra=(word, "x")), cpu=True)
+
+
+def test_nccl_is_for_gpus() -> None:
+    argv = serve.command(ServeOptions(model="m", nccl=True), cpu=False)
+    assert option(argv, "--weight-transfer-config") == '{"backend": "nccl"}'
+    with pytest.raises(ValueError, match="--nccl needs vLLM on a GPU"):
+        serve.command(ServeOptions(model="m", nccl=True), cpu=True)
+
+
 def test_environment(checkpoint: Path) -> None:
     local = serve.environment(ServeOptions(model=str(checkpoint), max_model_len=9000), cpu=True, base={})
     assert local["VLLM_SERVER_DEV_MODE"] == "1"
@@ -50,7 +76,9 @@ def test_environment(checkpoint: Path) -> None:
     assert hub["VLLM_CPU_KVCACHE_SPACE"] == "7"
 
 
-@pytest.mark.parametrize("words", [["--host", "0.0.0.0"], ["--logprobs-mode=raw_logprobs"]])
+@pytest.mark.parametrize(
+    "words", [["--host", "0.0.0.0"], ["--logprobs-mode=raw_logprobs"], ["--worker-extension-cls", "a.B"]]
+)
 def test_arguments_that_would_break_promises(words: list[str]) -> None:
     with pytest.raises(ValueError, match=words[0].split("=")[0]):
         serve.parse_extra(words)
