@@ -28,6 +28,7 @@ from trainer.plan import Budget, Outcome, Plan, Progress, Runner
 from trainer.processes import ProcessFailed
 from trainer.push import WeightServer, choose
 from trainer.recipe import Recipe
+from trainer.reporting import reporting
 from trainer.rollout import rollout
 from trainer.selection import Choice
 from trainer.tasks import Task, load_tasks
@@ -77,7 +78,11 @@ class Experiment:
     async def _run(self) -> None:
         training = self.recipe.training
         run = TrainingRun.open(self.directory / "grpo", self.recipe.model, self._settings())
-        with WeightServer(self.local.engine) as server, Recorder(self.store) as recorder:
+        with (
+            WeightServer(self.local.engine) as server,
+            Recorder(self.store) as recorder,
+            reporting(training.report_to, run.directory, run.learner) as run.report,
+        ):
             run.way = choose(training.push, server, rank=training.lora_rank)
             if server.version() == "default":
                 server.set_version("0")

@@ -49,7 +49,10 @@ class Rollouts(_Section):
 
 
 class Training(_Section):
-    """[training]: GRPO as `trainer grpo` does it. `push` is how weights come into vLLM, as its --push-by."""
+    """[training]: GRPO as `trainer grpo` does it.
+
+    `push` is how weights come into vLLM, as its --push-by; `report_to` where figures are watched, as its --report-to.
+    """
 
     steps: Count = 10
     learning_rate: float = 1e-6
@@ -62,6 +65,7 @@ class Training(_Section):
     gradient_checkpointing: bool = True
     lora_rank: Count | None = None
     push: WayName | None = None
+    report_to: str = "none"
     seed: int = 0
 
 

@@ -16,6 +16,7 @@ from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.store import Store
 from tests.trainer.conftest import make_checkpoint
+from tests.trainer.test_reporting import scalars
 from tests.trainer.test_training import ModelServer
 from trainer import experiment
 from trainer.evaluation import Run
@@ -111,9 +112,8 @@ def make(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_recipe_is_carried_out_and_goes_on_where_it_was_stopped(folder: Path, store: Store, make: Any) -> None:
-    recipe = write_recipe(
-        folder, training="steps = 3\nlearning_rate = 1e-3\ngradient_checkpointing = false\nmax_lag = 9"
-    )
+    training = "steps = 3\nlearning_rate = 1e-3\ngradient_checkpointing = false\nmax_lag = 9"
+    recipe = write_recipe(folder, training=f'{training}\nreport_to = "tensorboard"')
     steps: list[tuple[int, str | None]] = []
 
     def stop_after_the_first(step: int, report: Any) -> None:
@@ -137,6 +137,8 @@ def test_a_recipe_is_carried_out_and_goes_on_where_it_was_stopped(folder: Path, 
     assert len(names) == 3 * 2 * 2 + 2 * 3, "three steps of two groups of two, two evaluations of three tasks"
     assert evaluated == ["eval-small-0", "eval-small-3"]
     assert Run.load(Reader(store), "eval-small-3").score().sessions == 3
+    reported = scalars(folder / "out" / "grpo" / "tensorboard")
+    assert [step for step, _ in reported["train/loss"]] == [1, 2, 3], "one report of both"
     make(recipe).run()
     assert len(Reader(store).sessions()) == len(names), "nothing was left to do"
 

@@ -42,6 +42,7 @@ def run(
         trainer run trainer/recipes/tiny.toml
         trainer run trainer/recipes/tiny.toml --seed 1 --out runs/tiny-1
     """
+    from trainer import reporting
     from trainer.display import differences_table, scores_table, step_line
     from trainer.evaluation import Run
     from trainer.experiment import Experiment
@@ -50,6 +51,7 @@ def run(
 
     with plain_errors(), ExitStack() as stack:
         plan = Recipe.load(recipe)
+        reporting.check(plan.training.report_to)
         changes = {name: value for name, value in (("seed", seed), ("steps", steps)) if value is not None}
         plan = plan.model_copy(update={"training": plan.training.model_copy(update=changes)})
         plan = plan.model_copy(update={"model": str(find_checkpoint(plan.model))})
