@@ -13,13 +13,14 @@ UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 MODEL ?=
 SEED ?= 0
+SEEDS ?= 0 1 2
 # Tests that start vLLM or real harnesses: one after the other, each has the machine to itself.
 HEAVY := vllm or harness or network
 export HF_HUB_DISABLE_TELEMETRY := 1
 export VLLM_NO_USAGE_STATS := 1
 export PATH := $(CURDIR)/.cache/uv/bin:$(PATH)
 
-.PHONY: help install demo learn matrix bench test check lint lock clean
+.PHONY: help install demo learn results matrix bench test check lint lock clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
@@ -54,6 +55,15 @@ demo: install  ## a real harness, real vLLM, one GRPO step, on a tiny model (MOD
 
 learn: install  ## GRPO on the tiny model until it solves more of the held-out tasks (SEED=1 for another)
 	$(VENV)/bin/trainer run trainer/recipes/tiny.toml --seed $(SEED) --out runs/learn-$(SEED)
+
+RESULTS := tiny-one tiny-four tiny-sft tiny-four-fewer-calls
+
+results: install  ## the four experiments on the tiny model, three seeds each, and their table (SEEDS="0 1 2"; hours)
+	for seed in $(SEEDS); do for recipe in $(RESULTS); do \
+	    $(VENV)/bin/trainer run trainer/recipes/$$recipe.toml --seed $$seed --out runs/results/$$recipe-$$seed; \
+	done; done
+	$(VENV)/bin/trainer summary $(foreach recipe,$(RESULTS),$(foreach seed,$(SEEDS),runs/results/$(recipe)-$(seed))) \
+	  --markdown runs/results/summary.md --plot runs/results/summary.png
 
 test: install lint  ## all tests: real mitmdump, real vLLM, real harness
 	$(PY) -m pytest -n auto --dist loadgroup -m "not ($(HEAVY))" && light=0 || light=$$?; \

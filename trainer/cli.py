@@ -14,6 +14,7 @@ from trainer.commands.rollout import rollout
 from trainer.commands.run import run
 from trainer.commands.serve import serve
 from trainer.commands.sft import sft
+from trainer.commands.summary import summary
 
 app = typer.Typer(
     name="trainer",
@@ -40,6 +41,7 @@ app.command()(sft)
 app.command()(dpo)
 app.command("eval")(evaluate)
 app.command()(run)
+app.command()(summary)
 app.command()(check)
 app.command()(rebuild)
 

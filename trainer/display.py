@@ -13,10 +13,13 @@ from rich.text import Text
 
 from replay.reader import Reader
 from replay.schema import Session
-from trainer.evaluation import Interval, Run, compare
+from trainer import summary
+from trainer.evaluation import ALL, Interval, Run, compare
 from trainer.plan import Attempt, Outcome, Stage
+from trainer.summary import Change
 
 if TYPE_CHECKING:  # torch comes with it
+    from trainer.sft import SftReport
     from trainer.training import StepReport
 
 _SIGNS = {"waiting": ("·", "dim"), "running": ("▶", "cyan"), "failed": ("!", "yellow")}
@@ -159,6 +162,14 @@ def step_line(step: int, sessions: Sequence[Session], report: StepReport | None)
     )
 
 
+def taught_line(report: SftReport) -> str:
+    """Supervised learning in a line."""
+    return (
+        f"taught {report.examples} examples, {report.tokens:,} tokens, in {report.steps} steps, "
+        f"{report.seconds:.0f} s: loss {report.first_loss:.3f} -> {report.last_loss:.3f} nats a token"
+    )
+
+
 def scores_table(runs: Sequence[Run]) -> Table:
     """Evaluations: a line a run and harness. Calls are those of a solved session, cut are sessions with a cut turn."""
     table = Table(title="Tasks solved, with 95 % intervals", title_justify="left")
@@ -194,6 +205,17 @@ def differences_table(before: Run, after: Run) -> Table:
         if found is not None:
             shown = f"{100 * found.value:+.1f} ({100 * found.low:+.1f} .. {100 * found.high:+.1f})"
         table.add_row(harness or "all", shown)
+    return table
+
+
+def changes_table(changes: Sequence[Change]) -> Table:
+    """Finished experiments: a line a recipe and harness."""
+    table = Table(title="Tasks solved before and after, with 95 % intervals", title_justify="left")
+    heads, *rows = summary.rows(changes)
+    for at, head in enumerate(heads):
+        table.add_column(head, justify="right" if at > 1 else "left", no_wrap=at != 0, overflow="fold")
+    for row in rows:
+        table.add_row(*row, end_section=row[1] == ALL)
     return table
 
 

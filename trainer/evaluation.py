@@ -2,6 +2,10 @@
 
 Sessions of one task are no independent draws of the world, tasks are: intervals resample tasks (bootstrap, 95 %). Where
 every task was tried once that would be blind at 0 and at 1, so there it is Wilson's interval.
+
+An experiment that was run with several seeds has each task once a seed, and these cells of task and seed are what is
+resampled. They are not quite independent, since a task is as hard under every seed and the cells of a seed share one
+policy: look at the seeds one by one, too.
 """
 
 from __future__ import annotations
@@ -122,14 +126,29 @@ def compare(before: Run, after: Run, harness: str | None = None) -> Interval | N
 
     Tasks are paired, so that their difficulty does not widen the interval.
     """
+    return compare_seeds([(before, after)], harness)
+
+
+def compare_seeds(seeds: Sequence[tuple[Run, Run]], harness: str | None = None) -> Interval | None:
+    """As :func:`compare`, of several seeds, each with its runs before and after; cells of task and seed are paired."""
+    cells = [difference for before, after in seeds for difference in _differences(before, after, harness)]
+    return _bootstrap(cells, -1.0, 1.0) if cells else None
+
+
+def rate_seeds(runs: Sequence[Run], harness: str | None = None) -> Interval:
+    """The share that is solved, over the cells of task and seed of `runs`, one a seed."""
+    cells = [cell for run in runs for cell in _by_first(run.by_task(harness))]
+    return rate([[float(rollout.solved) for rollout in cell] for cell in cells])
+
+
+def _differences(before: Run, after: Run, harness: str | None) -> list[float]:
+    """By how much more of each task is solved, over the harnesses that both tried it in."""
     old, new = before.by_task(harness), after.by_task(harness)
     shared: dict[str, list[float]] = {}
     for key in old.keys() & new.keys():
         difference = fmean(r.solved for r in new[key]) - fmean(r.solved for r in old[key])
         shared.setdefault(key[0], []).append(difference)
-    if not shared:
-        return None
-    return _bootstrap([fmean(shared[task]) for task in sorted(shared)], -1.0, 1.0)
+    return [fmean(shared[task]) for task in sorted(shared)]
 
 
 def rate(tasks: Sequence[Sequence[float]]) -> Interval:

@@ -10,59 +10,37 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from certs import harnesses as table
 from replay.reader import Reader
 from replay.rewards import RewardFile
-from replay.store import Store
 from replay.writer import Recorder
 from trainer.adapters import Lora
 from trainer.advantages import NothingToTrain
-from trainer.evaluation import Run
 from trainer.grpo import Settings
-from trainer.local import LocalStack
-from trainer.plan import Budget, Outcome, Plan, Progress, Runner
-from trainer.processes import ProcessFailed
+from trainer.lab import Lab
+from trainer.plan import Outcome
 from trainer.push import WeightServer, choose
-from trainer.recipe import Recipe
 from trainer.reporting import reporting
-from trainer.rollout import rollout
 from trainer.selection import Choice
 from trainer.tasks import Task, load_tasks
-from trainer.tasks.sandbox import Sandbox
 from trainer.training import StepReport, TrainingRun
 
 
-@dataclass(slots=True)
-class Experiment:
-    """`recipe` in `directory`, through `local`'s proxy and vLLM, onto `store`.
+@dataclass(slots=True, kw_only=True)
+class Experiment(Lab):
+    """A recipe with [training]: `rewards` are added to those of the tasks.
 
-    `sandbox` holds what harnesses do. `progress` hears of every session, `reported` of every step (None: the step's
-    groups had no contrast) and `evaluated` of every evaluation.
+    `reported` hears of every step (None: the step's groups had no contrast).
     """
 
-    recipe: Recipe
-    directory: Path
-    local: LocalStack
-    store: Store
-    root: Path
     rewards: tuple[RewardFile, ...] = ()
-    sandbox: Sandbox | None = None
-    progress: Progress = lambda *_: None
     reported: Callable[[int, StepReport | None], None] = lambda *_: None
-    evaluated: Callable[[Run], None] = lambda *_: None
-    say: Callable[[str], None] = lambda _: None
-    _runners: dict[str, Runner] = field(init=False)
     _order: list[Task] = field(init=False)
 
     def __post_init__(self) -> None:
-        names = dict.fromkeys((*self.recipe.rollouts.harnesses, *self.recipe.evaluation.harnesses))
-        self._runners = {
-            name: Runner(spec, table.find(spec, self.root)) for name in names for spec in [table.get(name)]
-        }
+        Lab.__post_init__(self)
         self._order = load_tasks(self.recipe.rollouts.tasks)
         random.Random(self.recipe.training.seed).shuffle(self._order)
 
@@ -90,7 +68,7 @@ class Experiment:
                 self.say(f"weights {late.version} are served again")
             position = self._position()
             if position == 0:
-                await self._evaluate(0)
+                await self.evaluate(0)
             ahead: dict[int, asyncio.Task[list[Outcome]]] = {}
             try:
                 for step in range(position, training.steps):
@@ -103,7 +81,7 @@ class Experiment:
                     self._advance(step + 1)
                     every = self.recipe.evaluation.every
                     if step + 1 == training.steps or (every and (step + 1) % every == 0):
-                        await self._evaluate(step + 1)
+                        await self.evaluate(step + 1)
             finally:
                 for task in ahead.values():
                     task.cancel()
@@ -113,12 +91,15 @@ class Experiment:
         chosen = self.recipe.rollouts
         # Rotated by the step, too: with as many tasks as harnesses every task would meet the same one for ever.
         names = [chosen.harnesses[(step + at) % len(chosen.harnesses)] for at in range(len(chosen.harnesses))]
-        plan = self._plan(f"{self.recipe.name}-{step}", self.tasks_of(step), names, chosen.group_size, train=True)
-        outcomes = await rollout(plan, self.store, progress=self.progress)
-        if outcomes and all(outcome.stage == "failed" for outcome in outcomes):
-            log = outcomes[0].log or self.directory
-            raise ProcessFailed(f"no session of {plan.run} could be scored\n{self.local.explain(log)}")
-        return outcomes
+        plan = self.plan(
+            f"{self.recipe.name}-{step}",
+            self.tasks_of(step),
+            names,
+            group_size=chosen.group_size,
+            assignment=chosen.assign,
+            rewards=self.rewards,
+        )
+        return await self.roll_out(plan, self.local)
 
     def _train(self, run: TrainingRun, recorder: Recorder, server: WeightServer) -> StepReport | None:
         training = self.recipe.training
@@ -132,36 +113,6 @@ class Experiment:
         except NothingToTrain as nothing:
             self.say(f"no update: {str(nothing).splitlines()[0]}")
             return None
-
-    async def _evaluate(self, step: int) -> None:
-        chosen = self.recipe.evaluation
-        if chosen.tasks is None:
-            return
-        name = f"eval-{self.recipe.name}-{step}"
-        names = chosen.harnesses or self.recipe.rollouts.harnesses
-        plan = self._plan(name, tuple(load_tasks(chosen.tasks)), names, chosen.samples, train=False)
-        await rollout(plan, self.store, progress=self.progress)
-        self.evaluated(Run.load(Reader(self.store), name))
-
-    def _plan(self, run: str, tasks: tuple[Task, ...], names: Sequence[str], size: int, *, train: bool) -> Plan:
-        chosen = self.recipe.rollouts
-        return self.local.through(
-            Plan(
-                run=run,
-                tasks=tasks,
-                runners=tuple(self._runners[name] for name in names),
-                group_size=size,
-                concurrency=chosen.concurrency,
-                directory=self.directory / "sessions" / run,
-                assignment=chosen.assign if train else "all",
-                timeout=chosen.timeout,
-                budget=Budget(turns=chosen.max_turns, tokens=chosen.max_session_tokens),
-                rewards=self.rewards if train else (),
-                train=train,
-                sandbox=None if chosen.preload else self.sandbox,
-                preload=chosen.preload,
-            )
-        )
 
     def _settings(self) -> Settings:
         training = self.recipe.training

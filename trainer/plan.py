@@ -50,7 +50,7 @@ class Plan:
     one harness, `group_size` times: `assignment` gives every task to all `runners`, or to one of them in turn.
     `directory` takes logs and workspaces. `timeout` is for one harness process, in seconds. `bundle` is the CA bundle
     the harness is to trust, `home` the product's folder with the secret that keys come from. `rewards` are added to a
-    group's rewards when the last of it has ended.
+    group's rewards when the last of it has ended. `without` names cells, a task and a harness each, that are left out.
     """
 
     run: str
@@ -67,6 +67,7 @@ class Plan:
     timeout: float = 300.0
     budget: Budget = Budget()  # frozen
     rewards: tuple[RewardFile, ...] = ()
+    without: frozenset[tuple[str, str]] = frozenset()
     train: bool = True
     """Whether the sessions form groups, which a trainer takes."""
     keep_workspaces: bool = False
@@ -96,8 +97,10 @@ class Plan:
     def cells(self) -> list[tuple[Task, Runner]]:
         """Which task is done with which harness, in order."""
         if self.assignment == "rotate":
-            return [(task, self.runners[at % len(self.runners)]) for at, task in enumerate(self.tasks)]
-        return [(task, runner) for task in self.tasks for runner in self.runners]
+            cells = [(task, self.runners[at % len(self.runners)]) for at, task in enumerate(self.tasks)]
+        else:
+            cells = [(task, runner) for task in self.tasks for runner in self.runners]
+        return [(task, runner) for task, runner in cells if (task.name, runner.harness.name) not in self.without]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

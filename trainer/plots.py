@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from trainer.evaluation import Run
+from trainer.evaluation import Interval, Run
+from trainer.summary import Change
 
 
 def bars(runs: Sequence[Run], path: Path) -> None:
@@ -13,6 +15,38 @@ def bars(runs: Sequence[Run], path: Path) -> None:
 
     Raises ValueError when matplotlib is missing.
     """
+    pyplot = _pyplot()
+    names = list(dict.fromkeys(score.harness for run in runs for score in run.scores()))
+    figure, axes = pyplot.subplots(figsize=(2 + 1.6 * len(names), 4), layout="constrained")
+    shown = {run.name.removeprefix("eval-"): {score.harness: score.solved for score in run.scores()} for run in runs}
+    _grouped(axes, names, shown)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def changes(found: Sequence[Change], path: Path) -> None:
+    """Solved share before and after, by harness, a picture a recipe, as an image at `path`.
+
+    Raises ValueError when matplotlib is missing.
+    """
+    pyplot = _pyplot()
+    recipes = list(dict.fromkeys(change.recipe for change in found))
+    names = list(dict.fromkeys(change.harness for change in found))
+    size = (2 + 1.4 * len(names), 3 * len(recipes))
+    figure, rows = pyplot.subplots(len(recipes), figsize=size, layout="constrained", squeeze=False)
+    for axes, recipe in zip(rows[:, 0], recipes, strict=True):
+        mine = {change.harness: change for change in found if change.recipe == recipe}
+        shown = {
+            "before": {name: change.before for name, change in mine.items()},
+            "after": {name: change.after for name, change in mine.items()},
+        }
+        _grouped(axes, names, shown)
+        axes.set_title(recipe, loc="left")
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError as error:
@@ -20,14 +54,16 @@ def bars(runs: Sequence[Run], path: Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    names = list(dict.fromkeys(score.harness for run in runs for score in run.scores()))
-    figure, axes = pyplot.subplots(figsize=(2 + 1.6 * len(names), 4), layout="constrained")
-    width = 0.8 / len(runs)
-    for at, run in enumerate(runs):
-        scores = {score.harness: score.solved for score in run.scores()}
-        shown = [(place, scores[name]) for place, name in enumerate(names) if name in scores]
+    return pyplot
+
+
+def _grouped(axes: Any, names: Sequence[str], series: Mapping[str, Mapping[str, Interval]]) -> None:
+    """Beside each other at each name a bar of each series, in per cent."""
+    width = 0.8 / len(series)
+    for at, (label, values) in enumerate(series.items()):
+        shown = [(place, values[name]) for place, name in enumerate(names) if name in values]
         axes.bar(
-            [place + (at - (len(runs) - 1) / 2) * width for place, _ in shown],
+            [place + (at - (len(series) - 1) / 2) * width for place, _ in shown],
             [100 * solved.value for _, solved in shown],
             width=0.9 * width,
             yerr=[
@@ -35,11 +71,9 @@ def bars(runs: Sequence[Run], path: Path) -> None:
                 [100 * (solved.high - solved.value) for _, solved in shown],
             ],
             capsize=3,
-            label=run.name.removeprefix("eval-"),
+            label=label,
         )
     axes.set_xticks(range(len(names)), names)
     axes.set_ylim(0, 100)
     axes.set_ylabel("tasks solved, %")
     axes.legend()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)

@@ -156,6 +156,11 @@ class Recipe(_Section):
         """How many times new weights are served; what a teacher taught is served once."""
         return self.training.steps if self.sft is None else 1
 
+    @property
+    def seed(self) -> int:
+        """Of the order of tasks or examples, and of a scripted teacher."""
+        return self.training.seed if self.sft is None else self.sft.seed
+
     def evaluation_name(self, step: int) -> str:
         """The evaluation of the weights after `step` updates, as a run of the record."""
         return f"eval-{self.name}-{step}"
@@ -165,6 +170,12 @@ class Recipe(_Section):
         if self.sft is not None:
             return self.model_copy(update={"sft": self.sft.model_copy(update={"seed": seed})})
         return self.model_copy(update={"training": self.training.model_copy(update={"seed": seed})})
+
+    def lasting(self, steps: int) -> Recipe:
+        """This with another number of steps. Raises RecipeError where there are none."""
+        if self.sft is not None:
+            raise RecipeError(f"recipe {self.name} has no steps: [sft] epochs say how long it learns")
+        return self.model_copy(update={"training": self.training.model_copy(update={"steps": steps})})
 
     @classmethod
     def load(cls, path: Path) -> Recipe:
@@ -192,7 +203,7 @@ def _at(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
     """`found` with its paths taken from `folder`."""
     placed = dict(found)
     for section, key in (("rollouts", "tasks"), ("evaluation", "tasks"), ("teacher", "script")):
-        table = found.get(section)
+        table: Any = found.get(section)
         if isinstance(table, dict) and isinstance(table.get(key), str):
             placed[section] = {**table, key: folder / table[key]}
     if isinstance(teacher := placed.get("teacher"), dict):
@@ -203,4 +214,6 @@ def _at(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
 def _local(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
     """`table` with a `model` that is a path taken from `folder`."""
     model = table.get("model")
-    return {**table, "model": str((folder / model).resolve())} if str(model).startswith(".") else table
+    if isinstance(model, str) and model.startswith("."):
+        return {**table, "model": str((folder / model).resolve())}
+    return table

@@ -18,7 +18,7 @@ from replay.store import Store
 from tests.trainer.conftest import make_checkpoint
 from tests.trainer.test_reporting import scalars
 from tests.trainer.test_training import ModelServer
-from trainer import experiment
+from trainer import experiment, lab
 from trainer.evaluation import Run
 from trainer.experiment import Experiment
 from trainer.local import LocalStack
@@ -96,8 +96,8 @@ def make(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Any:
         command=("python", str(script), "{task}"),
         env={"STORE": str(folder / "tap.db"), "VERSION": "0"},
     )
-    monkeypatch.setattr(experiment.table, "get", lambda name: spec)
-    monkeypatch.setattr(experiment.table, "find", lambda *_: Path(sys.executable))
+    monkeypatch.setattr(lab.table, "get", lambda name: spec)
+    monkeypatch.setattr(lab.table, "find", lambda *_: Path(sys.executable))
     monkeypatch.setattr(experiment, "WeightServer", lambda _: server.client())
 
     def made(recipe: Path, **known: Any) -> Experiment:

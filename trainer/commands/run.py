@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +19,7 @@ from trainer.recipe import Recipe
 
 if TYPE_CHECKING:
     from trainer.evaluation import Run
+    from trainer.sft import SftReport
     from trainer.training import StepReport
 
 
@@ -34,29 +34,34 @@ def run(
     sandbox: planning.SandboxOption = "auto",
     root: planning.RootOption = table.DEFAULT_ROOT,
 ) -> None:
-    """Carry out an experiment: vLLM, proxy, rollouts, GRPO steps, pushes, evaluations, from one file.
+    """Carry out an experiment: vLLM, proxy, rollouts, training, pushes, evaluations, from one file.
 
-    Stopped in any way, it goes on where it was: no session that ended is run again, no group is trained on twice.
+    It trains by GRPO, or on a teacher's sessions, as the recipe says. Stopped in any way, it goes on where it was: no
+    session that ended is run again, no group is trained on twice.
 
     \b
         trainer run trainer/recipes/tiny.toml
         trainer run trainer/recipes/tiny.toml --seed 1 --out runs/tiny-1
+        trainer run trainer/recipes/tiny-sft.toml
+        trainer summary runs/tiny runs/tiny-1
     """
     from trainer import reporting
-    from trainer.display import differences_table, scores_table, step_line
+    from trainer.apprentice import Apprentice
+    from trainer.display import differences_table, scores_table, step_line, taught_line
     from trainer.evaluation import Run
     from trainer.experiment import Experiment
     from trainer.local import LocalStack
     from trainer.policy import find_checkpoint
+    from trainer.summary import begin, conclude
 
     with plain_errors(), ExitStack() as stack:
         plan = Recipe.load(recipe)
         reporting.check(plan.training.report_to)
-        changes = {name: value for name, value in (("seed", seed), ("steps", steps)) if value is not None}
-        plan = plan.model_copy(update={"training": plan.training.model_copy(update=changes)})
+        plan = plan if seed is None else plan.seeded(seed)
+        plan = plan if steps is None else plan.lasting(steps)
         plan = plan.model_copy(update={"model": str(find_checkpoint(plan.model))})
         directory = out or Path("runs") / plan.name
-        directory.mkdir(parents=True, exist_ok=True)
+        begin(directory, plan.name, plan.seed)
         began = time.monotonic()
 
         def say(text: str) -> None:
@@ -76,39 +81,42 @@ def run(
             lora_rank=None if plan.training.push in ("reload", "nccl") else plan.training.lora_rank,
             nccl=plan.training.push == "nccl",
         )
-        for name in dict.fromkeys((*plan.rollouts.harnesses, *plan.evaluation.harnesses)):
+        for name in plan.harnesses:
             table.install(table.get(name), root, say=say, log=directory / "logs" / f"install-{name}.log")
         rewards = tuple(parse(text) for text in plan.rollouts.rewards)
         box = None if plan.rollouts.preload else planning.find_sandbox(sandbox)
         local.start()
         store = stack.enter_context(Store.open(store_url))
-        evaluations: list[Run] = []
 
         def reported(step: int, report: StepReport | None) -> None:
             sessions = Reader(store).sessions(prefix=f"{plan.name}-{step}.")
             console.print(step_line(step, sessions, report), highlight=False)
 
+        def demonstrated(attempt: int, solved: int, cells: int) -> None:
+            console.print(f"teacher, attempt {attempt}: {solved}/{cells} cells of task and harness solved")
+
+        def taught(report: SftReport) -> None:
+            console.print(taught_line(report), highlight=False)
+
         def evaluated(found: Run) -> None:
-            evaluations.append(found)
             console.print(scores_table([found]))
 
-        Experiment(
-            recipe=plan,
-            directory=directory,
-            local=local,
-            store=store,
-            root=root,
-            rewards=rewards,
-            sandbox=box,
-            reported=reported,
-            evaluated=evaluated,
-            say=say,
-        ).run()
-        reader = Reader(store)
-        wanted = [f"eval-{plan.name}-{step}" for step in (0, plan.training.steps)]
-        ends = [Run.load(reader, name) for name in wanted] if plan.evaluation.tasks is not None else []
-        if ends:
+        lab: dict[str, Any] = {
+            "recipe": plan,
+            "directory": directory,
+            "local": local,
+            "store": store,
+            "root": root,
+            "sandbox": box,
+            "evaluated": evaluated,
+            "say": say,
+        }
+        if plan.sft is None:
+            Experiment(**lab, rewards=rewards, reported=reported).run()
+        else:
+            Apprentice(**lab, demonstrated=demonstrated, taught=taught).run()
+        if plan.evaluation.tasks is not None:
+            ends = [Run.load(Reader(store), plan.evaluation_name(step)) for step in (0, plan.updates)]
             console.print(differences_table(*ends))
-            figures = {one.name: [score.document() for score in one.scores()] for one in ends}
-            (directory / "evaluation.json").write_text(json.dumps(figures, indent=2) + "\n")
+            conclude(directory, ends)
         say(f"done; look at it with: replay list --store {store_url}")
