@@ -24,7 +24,7 @@ class LocalStack:
 
     `engine` names a vLLM that runs already, and is set to ours otherwise; with one, an empty `model` means the files
     that it says it serves. `home` holds CA and secret, `logs` vllm.log and tap.log. `max_tokens` caps one reply;
-    `window` is of prompt and reply. `lora_rank` and `nccl` are vLLM's, as `trainer serve` has them.
+    `window` is of prompt and reply. `lora_rank` is vLLM's, as `trainer serve` has it.
     """
 
     model: str
@@ -38,7 +38,6 @@ class LocalStack:
     max_tokens: int = 512
     sequences: int = 32
     lora_rank: int | None = None
-    nccl: bool = False
     proxy_port: int = field(init=False, default=0)
 
     def start(self) -> None:
@@ -58,7 +57,7 @@ class LocalStack:
         share = () if serve.is_cpu_build() else ("--gpu-memory-utilization", "0.4")
         extra = ("--max-num-seqs", str(self.sequences), *share)
         options = ServeOptions(
-            model=self.model, port=port, max_model_len=window, lora_rank=self.lora_rank, nccl=self.nccl, extra=extra
+            model=self.model, port=port, max_model_len=window, lora_rank=self.lora_rank, extra=extra
         )
         vllm = serve.start(options, log=self.logs / "vllm.log")
         self.stack.callback(processes.stop, vllm)

@@ -68,6 +68,12 @@ class Training(_Section):
     report_to: str = "none"
     seed: int = 0
 
+    @model_validator(mode="after")
+    def _adapters_to_push(self) -> Self:
+        if self.push == "lora" and self.lora_rank is None:
+            raise ValueError('push = "lora" loads adapters alone, and all weights are trained: give lora_rank, too')
+        return self
+
 
 class Teacher(_Section):
     """[teacher]: whose sessions are imitated. Exactly one of `model`, `engine` and `script` says who answers.

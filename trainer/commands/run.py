@@ -67,6 +67,11 @@ def run(
         def say(text: str) -> None:
             errors.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {text}", highlight=False)
 
+        if plan.training.push == "nccl" and not engine:
+            raise ValueError(
+                'push = "nccl" needs a vLLM on a GPU of its own: start it with `CUDA_VISIBLE_DEVICES=1 trainer serve '
+                "MODEL --nccl`, and say --engine"
+            )
         quiet_libraries()
         store_url = f"sqlite:///{directory / 'harnesstap.db'}"
         local = LocalStack(
@@ -78,8 +83,8 @@ def run(
             say=say,
             engine=engine,
             max_tokens=plan.rollouts.max_tokens,
-            lora_rank=None if plan.training.push in ("reload", "nccl") else plan.training.lora_rank,
-            nccl=plan.training.push == "nccl",
+            # Adapters beside the weights cost speed in every forward pass, so only where they are asked for.
+            lora_rank=plan.training.lora_rank if plan.training.push == "lora" else None,
         )
         for name in plan.harnesses:
             table.install(table.get(name), root, say=say, log=directory / "logs" / f"install-{name}.log")
