@@ -71,7 +71,8 @@ class Following:
     """Waits in `store` for `wanted` groups of at least `min_size` sessions, until `stop` is set.
 
     `idle` ends the waiting after that many seconds in which no group was completed (None: never). `waiting` hears what
-    is being waited for, in words and in seconds so far, at every look; `say` hears of groups that are too old, once.
+    is being waited for, in words and in seconds so far, at every look, and `waited` when it is over; `say` hears of
+    groups that are too old, once.
     """
 
     store: Store
@@ -81,12 +82,19 @@ class Following:
     poll: float = 1.0
     stop: Event = field(default_factory=Event)
     waiting: Callable[[str, float], None] = lambda _text, _seconds: None
+    waited: Callable[[], None] = lambda: None
     say: Callable[[str], None] = lambda _: None
     stale: dict[str, int] = field(default_factory=dict)
     """The groups that were found too old, and how many sessions each has."""
 
     def wait(self, fresh: Sequence[str] | None) -> str | None:
         """Return None when a step can be taken on samples of the versions `fresh`; else why there will be none."""
+        try:
+            return self._wait(fresh)
+        finally:
+            self.waited()
+
+    def _wait(self, fresh: Sequence[str] | None) -> str | None:
         began = changed = time.monotonic()
         known: set[str] | None = None
         while True:
