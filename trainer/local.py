@@ -56,9 +56,7 @@ class LocalStack:
         # On a GPU the trainer needs its part of the same memory.
         share = () if serve.is_cpu_build() else ("--gpu-memory-utilization", "0.4")
         extra = ("--max-num-seqs", str(self.sequences), *share)
-        options = ServeOptions(
-            model=self.model, port=port, max_model_len=window, lora_rank=self.lora_rank, extra=extra
-        )
+        options = ServeOptions(model=self.model, port=port, max_model_len=window, lora_rank=self.lora_rank, extra=extra)
         vllm = serve.start(options, log=self.logs / "vllm.log")
         self.stack.callback(processes.stop, vllm)
         self._start_proxy()  # it need not wait for vLLM

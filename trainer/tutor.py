@@ -24,9 +24,7 @@ def tutor(teacher: Teacher, student: LocalStack, stack: ExitStack, *, seed: int)
     engine = teacher.engine or ""
     if teacher.script is not None:
         engine = _script(teacher.script, student.model, logs, stack, seed)
-    local = replace(
-        student, model=teacher.model or "", engine=engine, logs=logs, stack=stack, lora_rank=None, nccl=False
-    )
+    local = replace(student, model=teacher.model or "", engine=engine, logs=logs, stack=stack, lora_rank=None)
     local.start()
     return local
 

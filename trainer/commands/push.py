@@ -39,9 +39,10 @@ def push(
         adapter = (weights / CONFIG).is_file()
         if not adapter and not (weights / "config.json").is_file():
             raise FileNotFoundError(f"no checkpoint in {weights}: {weights / 'config.json'} does not exist")
+        name = _way(weights, by, adapter=adapter)
         with WeightServer(engine) as server:
             current = server.version()
-            way = choose(_way(weights, by, adapter=adapter), server, rank=adapter_rank(weights) if adapter else None)
+            way = choose(name, server, rank=adapter_rank(weights) if adapter else None)
             from trainer.policy import text_prompts, token_logprobs
             from trainer.push import push as push_weights
 
