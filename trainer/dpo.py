@@ -17,9 +17,10 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
+from trainer import ranks
 from trainer.library import DPOConfig, DPOTrainer
 from trainer.offline import OfflineSettings, take_back
-from trainer.policy import Policy, load_policy
+from trainer.policy import Policy, find_checkpoint, load_policy
 from trainer.preferences import Pair
 
 
@@ -42,7 +43,6 @@ class DpoReport:
     last_loss: float
     accuracy: float
     seconds: float
-    main_process: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,25 @@ class Collator:
 def prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, *, logs: Path | None = None) -> DpoReport:
     """Train `policy` on `pairs`, in place; the reference is the policy as it was loaded.
 
-    Raises ValueError for no pairs.
+    On several processes the others :func:`stand_by`; pairs that do not fill the last round of an epoch are filled up
+    with the first ones of it, as accelerate does.
+
+    Raises ValueError for no pairs, and for a `batch_size` that cannot be dealt out evenly.
     """
     if not pairs:
         raise ValueError("no pairs to learn from")
+    settings.arguments(Path())  # before other ranks take part
+    with ranks.together((pairs, settings, logs)):
+        return _prefer(policy, pairs, settings, logs)
+
+
+def stand_by(model: str) -> None:
+    """On ranks other than 0: help :func:`prefer` there to train `model`. Raises ranks.LeaderFailed."""
+    for pairs, settings, logs in ranks.orders():
+        _prefer(load_policy(find_checkpoint(model)), pairs, settings, logs)
+
+
+def _prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, logs: Path | None) -> DpoReport:
     began = time.monotonic()
     text = ["."] * len(pairs)
     dataset = Dataset.from_dict({"prompt": text, "chosen": text, "rejected": text, "index": list(range(len(pairs)))})
@@ -92,7 +107,7 @@ def prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, *, logs
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-    take_back(policy, trainer, adapted=settings.lora is not None)
+    take_back(policy, trainer, settings.lora)
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     return DpoReport(
         pairs=len(pairs),
@@ -101,7 +116,6 @@ def prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, *, logs
         last_loss=logged[-1]["loss"],
         accuracy=logged[-1]["rewards/accuracies"],
         seconds=time.monotonic() - began,
-        main_process=trainer.accelerator.is_main_process,
     )
 
 
@@ -109,7 +123,6 @@ def _config(settings: DpoSettings, directory: Path) -> DPOConfig:
     return DPOConfig(
         **settings.arguments(directory),
         beta=settings.beta,
-        gradient_accumulation_steps=max(1, settings.batch_size // settings.micro_batch),
         lr_scheduler_type="constant",
         remove_unused_columns=False,  # the collator needs the index
     )

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from trainer import ranks
 from trainer.adapters import Lora
-from trainer.policy import Policy
+from trainer.policy import Policy, load_policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineSettings:
-    """`batch_size` examples (or pairs) make one optimizer step, `micro_batch` of them at a time.
+    """`batch_size` examples (or pairs) make one optimizer step, on each process `micro_batch` of them at a time.
 
     `bf16` None means bfloat16 autocast on a GPU and float32 on CPU. `reports` names where TRL reports to (tensorboard,
     trackio, wandb, ...), beside what is returned.
@@ -32,14 +33,26 @@ class OfflineSettings:
     reports: str = "none"
 
     def arguments(self, directory: Path) -> dict[str, Any]:
-        """As keyword arguments of a TRL config that writes to `directory`; nothing is cut, nothing saved."""
+        """As keyword arguments of a TRL config that writes to `directory`; nothing is cut, nothing saved.
+
+        Raises ValueError where `batch_size` cannot be dealt out evenly.
+        """
+        ranks.check_joined()
+        at_once = self.micro_batch * ranks.size()
+        if self.batch_size % at_once:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not a multiple of {at_once}: "
+                f"micro_batch {self.micro_batch} on {ranks.size()} processes"
+            )
         return {
             "output_dir": str(directory),
             "num_train_epochs": self.epochs,
             "learning_rate": self.learning_rate,
             "per_device_train_batch_size": self.micro_batch,
+            "gradient_accumulation_steps": self.batch_size // at_once,
             "max_grad_norm": self.max_grad_norm,
             "gradient_checkpointing": self.gradient_checkpointing,
+            "use_cpu": not torch.cuda.is_available(),
             "bf16": torch.cuda.is_available() if self.bf16 is None else self.bf16,
             "max_length": None,  # TRL's default cuts at 1,024 tokens without a word
             "seed": self.seed,
@@ -55,8 +68,21 @@ class OfflineSettings:
         return None if self.lora is None else self.lora.config()
 
 
-def take_back(policy: Policy, trainer: Any, *, adapted: bool) -> None:
-    """Make what `trainer` trained the policy's model again, without what TRL and accelerate put on it."""
+def take_back(policy: Policy, trainer: Any, lora: Lora | None) -> None:
+    """Make what `trainer` trained the policy's model again, without what TRL and accelerate put on it.
+
+    A model that was split over the processes is put together again on rank 0, on the CPU; the other ranks keep nothing.
+    """
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        state = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # all ranks give their parts
+        if ranks.rank() > 0:
+            return
+        whole = load_policy(policy.source)
+        if lora is not None:
+            whole.adapt(lora)
+        whole.model.load_state_dict(state)
+        policy.model, policy.adapted = whole.model, whole.adapted
+        return
     policy.model = trainer.accelerator.unwrap_model(trainer.model)
-    policy.adapted = adapted
+    policy.adapted = lora is not None
     policy.base.__dict__.pop("forward", None)

@@ -83,13 +83,18 @@ def joined() -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-def check_copies(what: str) -> None:
-    """Raise ValueError unless every process holds a whole copy of the model, and all of them work together."""
+def check_joined() -> None:
+    """Raise ValueError where the launcher started processes that do not work together."""
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if launched != size():
         raise ValueError(f"this command is one process: started as {launched}, each would do all of it")
+
+
+def check_copies(what: str) -> None:
+    """Raise ValueError unless every process will hold a whole copy of the model, and all of them work together."""
+    check_joined()
     for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
-        if launched > 1 and os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":
+        if size() > 1 and os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":
             raise ValueError(
                 f"{what} trains a whole copy of the model on each process, and the launcher asks for {name}, which "
                 "splits it: launch with --multi_gpu, and with --lora-rank where memory is short"

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
+from trainer import ranks
 from trainer.imitation import Example
 from trainer.library import SFTConfig, SFTTrainer
 from trainer.offline import OfflineSettings, take_back
-from trainer.policy import Policy
+from trainer.policy import Policy, find_checkpoint, load_policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,20 +39,31 @@ class SftReport:
     first_loss: float
     last_loss: float
     seconds: float
-    main_process: bool
-    """Of several processes the one that has to write the result."""
 
 
 def teach(policy: Policy, examples: Sequence[Example], settings: SftSettings, *, logs: Path | None = None) -> SftReport:
     """Train `policy` on `examples`, in place; with LoRA, `policy.model` becomes a model with adapters.
 
     The loss of a step is the mean over its trained tokens, prompt and tool results left out. Nothing is cut: choose
-    `max_tokens` where the examples are made. Run under `accelerate launch` for several GPUs.
+    `max_tokens` where the examples are made. On several processes the others :func:`stand_by`; examples that do not
+    fill the last round of an epoch are filled up with the first ones of it, as accelerate does.
 
-    Raises ValueError for no examples.
+    Raises ValueError for no examples, and for a `batch_size` that cannot be dealt out evenly.
     """
     if not examples:
         raise ValueError("no examples to learn from")
+    settings.arguments(Path())  # before other ranks take part
+    with ranks.together((examples, settings, logs)):
+        return _teach(policy, examples, settings, logs)
+
+
+def stand_by(model: str) -> None:
+    """On ranks other than 0: help :func:`teach` there to train `model`. Raises ranks.LeaderFailed."""
+    for examples, settings, logs in ranks.orders():
+        _teach(load_policy(find_checkpoint(model)), examples, settings, logs)
+
+
+def _teach(policy: Policy, examples: Sequence[Example], settings: SftSettings, logs: Path | None) -> SftReport:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sft-") as scratch:
         trainer = SFTTrainer(
@@ -64,7 +75,7 @@ def teach(policy: Policy, examples: Sequence[Example], settings: SftSettings, *,
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-    take_back(policy, trainer, adapted=settings.lora is not None)
+    take_back(policy, trainer, settings.lora)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return SftReport(
         examples=len(examples),
@@ -73,15 +84,12 @@ def teach(policy: Policy, examples: Sequence[Example], settings: SftSettings, *,
         first_loss=losses[0],
         last_loss=losses[-1],
         seconds=time.monotonic() - began,
-        main_process=trainer.accelerator.is_main_process,
     )
 
 
 def _config(settings: SftSettings, directory: Path) -> SFTConfig:
-    devices = max(1, torch.cuda.device_count()) if torch.distributed.is_initialized() else 1
     return SFTConfig(
         **settings.arguments(directory),
-        gradient_accumulation_steps=max(1, settings.batch_size // (settings.micro_batch * devices)),
         warmup_steps=settings.warmup,
         lr_scheduler_type=settings.schedule,
         weight_decay=settings.weight_decay,

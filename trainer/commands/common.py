@@ -14,6 +14,7 @@ from certs.files import TrustError
 from certs.harnesses import HarnessError
 from replay.reader import UnknownSession
 from replay.store import StoreError
+from trainer import ranks
 from trainer.advantages import NothingToTrain
 from trainer.processes import ProcessFailed
 from trainer.push import PushError, PushMismatch, WayName
@@ -44,15 +45,21 @@ PushOption = Annotated[
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Say what went wrong, without a traceback, where the message is made for the user."""
+    """Say what went wrong, without a traceback, where the message is made for the user.
+
+    Of several processes each says its own: what rank 0 met is not said again by those that end with it.
+    """
     expected = (
         FileNotFoundError, FloatingPointError, HarnessError, NothingToTrain, ProcessFailed, PushError, PushMismatch,
         SandboxError, StoreError, TaskError, TrustError, UnknownSession, ValueError, VllmMissing,
     )  # fmt: skip
     try:
         yield
+    except ranks.LeaderFailed as error:
+        raise typer.Exit(1) from error
     except expected as error:
-        errors.print("[bold red]error:[/]", end=" ")
+        where = f" on rank {ranks.rank()}" if ranks.rank() else ""
+        errors.print(f"[bold red]error{where}:[/]", end=" ")
         errors.print(str(error), markup=False, highlight=False)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:

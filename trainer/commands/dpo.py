@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from replay.reader import Reader
 from replay.records import NewBatch
 from replay.store import DEFAULT_URL, Store
 from replay.writer import Recorder
+from trainer import ranks
 from trainer.commands.common import ReportOption, StoreOption, console, errors, plain_errors, quiet_libraries
 
 
@@ -41,8 +43,15 @@ def dpo(
     \b
         trainer dpo --model ./model
         trainer dpo --model ./model --margin 0.2 --beta 0.05 --lora-rank 16
+        accelerate launch --multi_gpu --num_processes 4 -m trainer.cli dpo --model ./model
     """
-    with plain_errors(), Store.open(store, create=False) as opened:
+    with ranks.joined(), plain_errors(), ExitStack() as stack:
+        if ranks.rank() > 0:
+            from trainer.dpo import stand_by
+
+            stand_by(model)
+            return
+        opened = stack.enter_context(Store.open(store, create=False))
         from trainer import reporting
         from trainer.adapters import Lora
         from trainer.dpo import DpoSettings, prefer
@@ -78,8 +87,6 @@ def dpo(
             seed=seed,
         )
         report = prefer(policy, found.pairs, settings, logs=out / "logs")
-        if not report.main_process:
-            return
         weights = export(policy, out / "weights", version="dpo")
         with Recorder(opened) as recorder:
             recorder.record_batch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ from replay.reader import Reader
 from replay.records import NewBatch
 from replay.store import DEFAULT_URL, Store
 from replay.writer import Recorder
+from trainer import ranks
 from trainer.commands.common import ReportOption, StoreOption, console, errors, plain_errors, quiet_libraries
 
 
@@ -48,9 +50,15 @@ def sft(
     \b
         trainer sft --model ./model --run first
         trainer sft --model ./student --run teacher --per-task 1 --lr 3e-6
-        accelerate launch --num-processes 4 -m trainer.cli sft --model ./model
+        accelerate launch --multi_gpu --num_processes 4 -m trainer.cli sft --model ./model
     """
-    with plain_errors(), Store.open(store, create=False) as opened:
+    with ranks.joined(), plain_errors(), ExitStack() as stack:
+        if ranks.rank() > 0:
+            from trainer.sft import stand_by
+
+            stand_by(model)
+            return
+        opened = stack.enter_context(Store.open(store, create=False))
         from trainer import reporting
         from trainer.adapters import Lora
         from trainer.export import export
@@ -92,8 +100,6 @@ def sft(
             seed=seed,
         )
         report = teach(policy, found.examples, settings, logs=out / "logs")
-        if not report.main_process:
-            return
         weights = export(policy, out / "weights", version="sft")
         with Recorder(opened) as recorder:
             recorder.record_batch(

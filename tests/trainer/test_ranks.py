@@ -1,0 +1,183 @@
+"""Two processes on the CPU, as `accelerate launch` starts them: the update of one, and no hang where one fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from sqlalchemy import func, select, update
+
+from replay.schema import Batch, Turn
+from replay.store import Store
+from replay.writer import Recorder
+from tests.trainer import rank_steps
+from tests.trainer.recording import record_session, record_turn
+from trainer.adapters import Lora
+from trainer.grpo import Learner, Settings
+from trainer.policy import load_policy, token_logprobs
+from trainer.sft import SftSettings
+from trainer.students import fingerprint
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+MODULE = ("-m", "trainer.cli")
+
+
+def launch(*words: str, options: tuple[str, ...] = (), timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    """`accelerate launch` of two processes. --multi_gpu makes it start two on a CPU, too."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [*command, *(options or ("--multi_gpu",)), *words],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout,
+    )  # fmt: skip
+
+
+def fill(store: Path, checkpoint: Path) -> str:
+    """Two groups of three two-turn sessions, with the logprobs of `checkpoint`; the URL of the store."""
+    policy, url = load_policy(checkpoint), f"sqlite:///{store}"
+    with Store.open(url) as opened, Recorder(opened) as recorder:
+        for group in ("a", "b"):
+            for index, reward in enumerate((1.0, 0.0, 0.25)):
+                session = record_session(recorder, f"{group}.{index}", group=group, reward=reward)
+                parent, ids = None, []
+                for turn in range(2):
+                    suffix = [5 + turn, 6 + ord(group), *range(7, 8 + 3 * index)]
+                    sampled = [20 + index, 30 + turn, 40, 50 + index]
+                    ids += suffix
+                    logprobs = token_logprobs(policy.model, [*ids, *sampled], len(ids))
+                    parent = record_turn(recorder, session, suffix, sampled, logprobs, parent=parent)
+                    ids += sampled
+        with opened.write() as connection:
+            connection.execute(update(Turn).values(template_hash=fingerprint(policy)))
+    return url
+
+
+def batches(url: str) -> int:
+    """How many the record holds."""
+    with Store.open(url) as opened, opened.engine.connect() as connection:
+        return connection.execute(select(func.count()).select_from(Batch)).scalar_one()
+
+
+def furthest(one: Path, other: Path) -> float:
+    """The largest difference between the weights of two checkpoints."""
+    ours, theirs = load_policy(one).model.state_dict(), load_policy(other).model.state_dict()
+    return max((ours[name] - theirs[name]).abs().max().item() for name in ours)
+
+
+def test_ranks_make_the_update_of_one_process(checkpoint: Path, tmp_path: Path) -> None:
+    done = launch("-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"))
+    assert done.returncode == 0, done.stderr
+    two = torch.load(tmp_path / "two.pt")
+    one = rank_steps.take(rank_steps.learner(checkpoint), checkpoint)
+    before = load_policy(checkpoint).model.state_dict()
+    for (ours, seen), (theirs, alone) in zip(two, one, strict=True):
+        moved = max((theirs[name] - before[name]).abs().max().item() for name in theirs)
+        gap = max((ours[name] - theirs[name]).abs().max().item() for name in theirs)
+        assert moved > 1e-3
+        assert gap < 1e-6, f"of {moved}"
+        for name in ("micro_batches", "processes", "seconds"):
+            assert seen.pop(name) != alone.pop(name) or name == "micro_batches"
+        assert seen == pytest.approx(alone, rel=1e-4)
+        before = theirs
+
+
+def test_a_rank_that_is_killed_ends_the_others(checkpoint: Path, tmp_path: Path) -> None:
+    done = launch("-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"), "die", timeout=200)
+    assert done.returncode != 0
+    assert "SIGKILL" in done.stderr
+    assert not (tmp_path / "two.pt").exists()
+
+
+@pytest.mark.parametrize("options", [("--no-checkpointing",), ("--lora-rank", "4")])
+def test_grpo(checkpoint: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    url = fill(tmp_path / "two.db", checkpoint)
+    shutil.copy(tmp_path / "two.db", tmp_path / "one.db")
+    words = ["grpo", "--model", str(checkpoint), "--steps", "3", "--groups", "1", "--lr", "1e-4", "--no-push"]
+    words += ["--token-budget", "32", *options]
+    done = launch(*MODULE, *words, "--store", url, "--out", str(tmp_path / "two"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("weights: ") == 1
+    assert done.stdout.count("stopped after 2 steps") == 1
+    alone = [sys.executable, *MODULE, *words, "--store", f"sqlite:///{tmp_path}/one.db", "--out", str(tmp_path / "one")]
+    subprocess.run(alone, cwd=ROOT, check=True, capture_output=True)
+    # Adam moves a weight by up to the learning rate however small its gradient is, so rounding shows a little.
+    weights = tmp_path / "two" / "weights" / "2"
+    assert furthest(weights, checkpoint) > 1e-4
+    assert furthest(weights, tmp_path / "one" / "weights" / "2") < 2e-6
+    lines = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["version"], line["processes"], line["tokens_trained"]) for line in lines] == [(1, 2, 24), (2, 2, 24)]
+    assert batches(url) == 2
+
+
+def test_nothing_to_train_on_ends_all_with_one_message(checkpoint: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tap.db'}"
+    Store.open(url).close()
+    script = str(Path(sys.executable).parent / "trainer")
+    done = launch(script, "grpo", "--model", str(checkpoint), "--no-push", "--store", url, "--out", str(tmp_path / "x"))
+    assert done.returncode == 1
+    assert done.stderr.count("the record holds no sessions yet") == 1
+    assert done.stderr.count("error:") == 1
+
+
+def test_a_split_model_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    url = fill(tmp_path / "tap.db", checkpoint)
+    words = ["grpo", "--model", str(checkpoint), "--no-push", "--store", url, "--out", str(tmp_path / "x")]
+    done = launch(*MODULE, *words, options=("--use_fsdp", "--fsdp_version", "2"))
+    assert done.returncode == 1
+    assert done.stderr.count("the launcher asks for FSDP, which splits it") == 1
+
+
+def test_processes_that_do_not_know_of_each_other_are_refused(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="started as 2"):
+        Learner(load_policy(checkpoint), Settings())
+    with pytest.raises(ValueError, match="started as 2"):
+        SftSettings().arguments(Path())
+
+
+def test_a_batch_that_cannot_be_dealt_out_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(ValueError, match="batch_size 8 is not a multiple of 3: micro_batch 3 on 1"):
+        SftSettings(micro_batch=3).arguments(Path())
+
+
+FSDP = ("--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
+FSDP += ("--fsdp_transformer_layer_cls_to_wrap", "LlamaDecoderLayer")
+
+
+@pytest.mark.parametrize("options", [("--multi_gpu",), FSDP])
+@pytest.mark.parametrize("lora", [None, Lora(rank=4)])
+def test_sft(checkpoint: Path, tmp_path: Path, options: tuple[str, ...], lora: Lora | None) -> None:
+    check_offline(
+        checkpoint, tmp_path, options, lora, "sft", ("--batch-size", "2", "--epochs", "2", "--rerender", "never")
+    )
+
+
+@pytest.mark.parametrize("options", [("--multi_gpu",), FSDP])
+def test_dpo(checkpoint: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    check_offline(checkpoint, tmp_path, options, None, "dpo", ("--batch-size", "2", "--margin", "0.2"))
+
+
+def check_offline(
+    checkpoint: Path, tmp_path: Path, options: tuple[str, ...], lora: Lora | None, name: str, more: tuple[str, ...]
+) -> None:
+    url = fill(tmp_path / "tap.db", checkpoint)
+    words = [name, "--model", str(checkpoint), "--store", url, "--lr", "1e-4", *more]
+    words += [] if lora is None else ["--lora-rank", str(lora.rank)]
+    done = launch(*MODULE, *words, "--out", str(tmp_path / "two"), options=options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("weights: ") == 1
+    assert batches(url) == 1
+    alone = [sys.executable, *MODULE, *words, "--out", str(tmp_path / "one")]
+    subprocess.run(alone, cwd=ROOT, check=True, capture_output=True)
+    assert furthest(tmp_path / "two" / "weights", checkpoint) > 1e-5
+    assert furthest(tmp_path / "two" / "weights", tmp_path / "one" / "weights") < 2e-6
