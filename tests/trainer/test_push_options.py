@@ -61,3 +61,7 @@ def test_nccl_needs_another_vllm(tmp_path: Path, checkpoint: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(RECIPE.replace("m/m", str(checkpoint)) + 'push = "nccl"\n')
     assert "needs a vLLM on a GPU of its own" in fails("run", str(path), "--out", str(tmp_path / "out"))
+
+
+def test_no_way_where_nothing_is_pushed() -> None:
+    assert "--no-push that none are" in fails("grpo", "--model", "m", "--no-push", "--push-by", "lora")

@@ -86,6 +86,8 @@ def grpo(
     follow = follow or asynchronous
     if idle is not None and not follow:
         raise typer.BadParameter("it says how long --follow waits: give --follow, too", param_hint="--idle")
+    if push_by is not None and not push:
+        raise typer.BadParameter("it says how weights are pushed, and --no-push that none are", param_hint="--push-by")
     if asynchronous:
         with plain_errors():
             check_machine()
