@@ -26,8 +26,8 @@ Likeliest = tuple[tuple[int, float], ...]
 class Sampled:
     """A piece of a completion. `ids` and `logprobs` (natural log) are aligned, one per sampled token.
 
-    `finish` is set in the last piece only: stop, length or abort; `stop_reason` is then the stop string or
-    stop id that ended it, None for the end-of-sequence token.
+    `finish` is set where it ends: stop, length or abort; `stop_reason` is then the stop string or stop id that ended
+    it, None for the end-of-sequence token. Only a piece with nothing but `cached_tokens` may follow.
     """
 
     ids: tuple[int, ...]
@@ -84,12 +84,11 @@ def event(data: bytes, adapt: Adapt = as_it_is) -> Sampled | None:
             status = code if isinstance(code, int) and 400 <= code < 600 else 500
             raise EngineRefused(status, str(described.get("message", error)))
         told = adapt(told)
-        if not told["choices"]:
-            return None
-        piece = _piece(told["choices"][0], told.get("usage"))
+        # The last event has no choice, and the only account of what was cached.
+        piece = _piece(told["choices"][0] if told["choices"] else {}, told.get("usage"))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise EngineRefused(502, f"vLLM sent what is no completion: {data[:200]!r}") from error
-    return piece if piece.ids or piece.finish is not None else None
+    return piece if piece.ids or piece.finish is not None or piece.cached_tokens else None
 
 
 def _piece(choice: dict[str, Any], usage: dict[str, Any] | None) -> Sampled:

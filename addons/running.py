@@ -65,6 +65,9 @@ class Runner:
         sampling = engine.sample(turn.model.facts, turn.prompt, turn.params, stream=turn.must_stream, shown=shown)
         async with aclosing(sampling) as pieces:
             async for piece in pieces:
+                if not piece.ids and piece.finish is None:  # an account of what was cached, behind the end
+                    turn.take(piece)
+                    continue
                 before = len(turn.ids)
                 # What is re-served costs nothing, and must come out as it was.
                 kept = piece if turn.engine is not None else budget.cut(piece, begun=before > 0)

@@ -93,6 +93,14 @@ async def test_where_we_hang_up_the_place_of_the_push_is_not_known(telling: tupl
     assert (turn.finish, turn.weight_versions, told(turn)) == ("stop_sequence", None, "0→1@?")
 
 
+async def test_of_a_reply_that_is_cut_the_spans_are_cut(telling: tuple[Rig, SpanEngine]) -> None:
+    rig, engine = telling
+    engine.say("one two three four", size=100, before=push_before(engine, 0))
+    turn = await ask(rig, stream=True, stop=["three"])
+    assert turn.n_sampled < len(engine.encode("one two three four<|im_end|>"))
+    assert told(turn) == "1"
+
+
 async def test_spans_that_are_not_those_of_the_tokens(
     telling: tuple[Rig, SpanEngine], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -33,7 +33,8 @@ def full(make: Any, recorder: Recorder) -> None:
     session = make.session("full", harness="codex", harness_version="1", task="t", group="g")
     turns = make.conversation(session, 3)
     pushed = [VersionSpan("1", 0, 1), VersionSpan("2", 1, 2)]
-    make.turn(session, make.end([1, 2], logprobs=[-1e-7, -1.0], weight_versions=pushed), parent_id=turns[0], prompt_suffix=[5], prompt_length=13,
+    make.turn(session, make.end([1, 2], logprobs=[-1e-7, -1.0], weight_versions=pushed),
+              parent_id=turns[0], prompt_suffix=[5], prompt_length=13,
               messages=[{"role": "user", "content": "fork \ud800 " + "9" * 25}], retry_of=turns[1])  # fmt: skip
     picture = b"\x89PNG\xff\x00"
     image = {"sha256": hashlib.sha256(picture).hexdigest(), "media_type": "image/png", "offset": 0, "length": 1}
