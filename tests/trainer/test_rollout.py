@@ -21,6 +21,8 @@ from replay.rewards import load
 from replay.store import Store
 from replay.writer import Recorder
 from tests.trainer.recording import record_turn
+from trainer import rollout as rollouts
+from trainer.launcher import Plain
 from trainer.plan import Budget, Outcome, Plan, Runner, attempts
 from trainer.rollout import rollout
 from trainer.tasks import Task, load_tasks
@@ -113,6 +115,39 @@ def by_name(outcomes: list[Outcome]) -> dict[str, Outcome]:
 needs_namespaces = pytest.mark.skipif(
     isolation.why_not() is not None, reason=f"no namespaces here: {isolation.why_not()}"
 )
+
+
+async def test_preload_is_for_the_harnesses_that_can(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preloaded: list[tuple[str, ...]] = []
+
+    class Counting(Plain):
+        def __init__(self, program: Path, modules: tuple[str, ...], env: object, log: Path) -> None:
+            preloaded.append(modules)
+
+        async def __aenter__(self) -> Counting:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(rollouts, "Preloaded", Counting)
+    plan = make_plan(tmp_path, make_tasks(tmp_path, t="solve"), group_size=1)
+    [plain] = plan.runners
+    python = Runner(replace(plain.harness, name="python", preload=("json",)), plain.program)
+    outcomes = await rollout(replace(plan, runners=(python, plain), preload=True), store)
+    assert {outcome.attempt.runner.harness.name: outcome.reward for outcome in outcomes} == {"python": 1.0, "fake": 1.0}
+    assert preloaded == [("json",)]
+
+
+def test_cells_can_be_left_out(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, make_tasks(tmp_path, t="solve", u="solve"), group_size=1)
+    [fake] = plan.runners
+    other = Runner(replace(fake.harness, name="other"), fake.program)
+    plan = replace(plan, runners=(fake, other), without=frozenset({("t", "other"), ("u", "fake")}))
+    left, _ = attempts(plan, [])
+    assert [attempt.name for attempt in left] == ["r.t.fake.0", "r.u.other.0"]
 
 
 @needs_namespaces
