@@ -176,6 +176,7 @@ class Learner:
 
     def __post_init__(self) -> None:
         ranks.check_copies("GRPO")
+        ranks.check_precision(self.bf16)
         if self.settings.lora is not None and not self.policy.adapted:
             torch.manual_seed(self.settings.seed)  # of the adapters' first values
             self.policy.adapt(self.settings.lora)

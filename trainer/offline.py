@@ -35,9 +35,11 @@ class OfflineSettings:
     def arguments(self, directory: Path) -> dict[str, Any]:
         """As keyword arguments of a TRL config that writes to `directory`; nothing is cut, nothing saved.
 
-        Raises ValueError where `batch_size` cannot be dealt out evenly.
+        Raises ValueError where `batch_size` cannot be dealt out evenly, and for what the launcher got wrong.
         """
+        bf16 = torch.cuda.is_available() if self.bf16 is None else self.bf16
         ranks.check_joined()
+        ranks.check_precision(bf16)
         at_once = self.micro_batch * ranks.size()
         if self.batch_size % at_once:
             raise ValueError(
@@ -53,7 +55,7 @@ class OfflineSettings:
             "max_grad_norm": self.max_grad_norm,
             "gradient_checkpointing": self.gradient_checkpointing,
             "use_cpu": not torch.cuda.is_available(),
-            "bf16": torch.cuda.is_available() if self.bf16 is None else self.bf16,
+            "bf16": bf16,
             "max_length": None,  # TRL's default cuts at 1,024 tokens without a word
             "seed": self.seed,
             "logging_steps": 1,

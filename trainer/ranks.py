@@ -90,6 +90,13 @@ def check_joined() -> None:
         raise ValueError(f"this command is one process: started as {launched}, each would do all of it")
 
 
+def check_precision(bf16: bool) -> None:
+    """Raise ValueError where the launcher asks for another precision than float32, and `bf16` is not wanted."""
+    asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if not bf16 and asked != "no":
+        raise ValueError(f"training is in float32 here, and the launcher asks for {asked}: --mixed_precision no")
+
+
 def check_copies(what: str) -> None:
     """Raise ValueError unless every process will hold a whole copy of the model, and all of them work together."""
     check_joined()

@@ -1,8 +1,9 @@
 """What the processes of tests/trainer/test_ranks.py run: steps of plain SGD, so that the weights move by the gradient.
 
-    python -m tests.trainer.rank_steps CHECKPOINT RESULT [die]
+    python -m tests.trainer.rank_steps CHECKPOINT RESULT [die | nan]
 
-RESULT gets what :func:`take` gives. With `die`, rank 1 is killed when the first step begins.
+RESULT gets what :func:`take` gives. With `die`, rank 1 is killed when the first step begins; with `nan`, the loss of
+its first micro-batch is not a number.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tests.trainer.test_grpo import example
@@ -35,6 +37,13 @@ def steps(checkpoint: Path) -> list[list[Credited]]:
     return [rows, rows[2:3], rows[:2]]
 
 
+def with_nan(rows: list[Credited]) -> list[Credited]:
+    """`rows` with a logprob that is no number in the second longest: rank 1 computes it."""
+    broken = sorted(rows, key=lambda item: len(item.row.ids))[-2].row
+    logprobs = np.where(broken.mask, np.nan, 0).astype(np.float32)
+    return [replace(item, row=replace(broken, logprobs=logprobs)) if item.row is broken else item for item in rows]
+
+
 def take(made: Learner, checkpoint: Path) -> list[tuple[dict[str, torch.Tensor], dict[str, Any]]]:
     """The weights after each step, and its metrics."""
     found = []
@@ -53,7 +62,9 @@ def die() -> Learner:
 if __name__ == "__main__":
     checkpoint, result = Path(sys.argv[1]), Path(sys.argv[2])
     with ranks.joined():
-        if ranks.rank() == 0:
+        if ranks.rank() == 0 and "nan" in sys.argv:
+            learner(checkpoint).step(with_nan(steps(checkpoint)[0]))
+        elif ranks.rank() == 0:
             torch.save(take(learner(checkpoint), checkpoint), result)
         else:
             stand_by(die if "die" in sys.argv else lambda: learner(checkpoint))

@@ -96,6 +96,14 @@ def test_a_rank_that_is_killed_ends_the_others(checkpoint: Path, tmp_path: Path)
     assert not (tmp_path / "two.pt").exists()
 
 
+def test_a_loss_that_is_no_number_on_one_rank_stops_all(checkpoint: Path, tmp_path: Path) -> None:
+    done = launch("-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"), "nan", timeout=200)
+    assert done.returncode != 0
+    assert "SIGKILL" not in done.stderr
+    for rank in (0, 1):
+        assert f"[rank{rank}]: FloatingPointError: the loss is nan" in done.stderr
+
+
 @pytest.mark.parametrize("options", [("--no-checkpointing",), ("--lora-rank", "4")])
 def test_grpo(checkpoint: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     url = fill(tmp_path / "two.db", checkpoint)
@@ -143,6 +151,17 @@ def test_processes_that_do_not_know_of_each_other_are_refused(
         Learner(load_policy(checkpoint), Settings())
     with pytest.raises(ValueError, match="started as 2"):
         SftSettings().arguments(Path())
+
+
+def test_a_precision_that_the_launcher_would_force_is_refused(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with pytest.raises(ValueError, match="the launcher asks for bf16"):
+        Learner(load_policy(checkpoint), Settings(bf16=False))
+    with pytest.raises(ValueError, match="the launcher asks for bf16"):
+        SftSettings(bf16=False).arguments(Path())
+    assert SftSettings(bf16=True).arguments(Path())["bf16"]
 
 
 def test_a_batch_that_cannot_be_dealt_out_is_refused(checkpoint: Path) -> None:

@@ -90,6 +90,7 @@ def grpo(
         raise typer.BadParameter("it says how weights are pushed, and --no-push that none are", param_hint="--push-by")
     if asynchronous:
         with plain_errors():
+            ranks.check_joined()  # TRL's asynchronous trainer would have to be on every rank
             check_machine()
             check_model(find_checkpoint(model))
     with ranks.joined(), plain_errors(), ExitStack() as stack:
@@ -120,11 +121,11 @@ def grpo(
             max_tokens=max_tokens,
             balance_sessions=balance,
         )
-        reporting.check(report_to)
         quiet_libraries()
         if ranks.rank() > 0:
             stand_by(lambda: TrainingRun.open(out, model, settings).learner)
             return
+        reporting.check(report_to)
         trl: AsyncTraining | None = None
         if asynchronous:
             from trainer import asynchronous_run
