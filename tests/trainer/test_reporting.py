@@ -127,3 +127,21 @@ def test_a_place_that_is_not_there_is_said_before_anything_is_loaded(
 def test_nowhere_is_the_default_and_all_is_what_is_installed() -> None:
     reporting.check("none")
     reporting.check("all")
+
+
+@pytest.mark.parametrize("command", [["sft", "--rerender", "never"], ["dpo"]], ids=["sft", "dpo"])
+def test_sft_and_dpo_report_through_their_one_trainer(
+    tmp_path: Path, store: Store, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The sessions are recorded without the hash of a chat template; their tokens are this model's.
+    monkeypatch.setattr("trainer.students.check_own", lambda *_: None)
+    model = make_checkpoint(tmp_path / "model", layers=1)
+    server = ModelServer(model)
+    with Recorder(store) as recorder:
+        server.roll_out(recorder, "g", [1.0, 1.0, 0.0])
+    out = tmp_path / "out"
+    arguments = ["--model", str(model), "--store", str(store.engine.url), "--out", str(out), "--batch-size", "1"]
+    result = CliRunner().invoke(app, [*command, *arguments, "--epochs", "1", "--report-to", "tensorboard"])
+    assert result.exit_code == 0, result.output
+    (events,) = (out / "logs").rglob("events.out.tfevents.*")
+    assert [step for step, _ in scalars(events.parent)["train/loss"]] == [1, 2]
