@@ -122,6 +122,7 @@ class TrainingRun:
             raise ValueError(f"the run in {directory} trains {kind}: go on like that, or name another directory")
         weights = directory.resolve() / state.weights
         policy = load(weights if state.adapter is None else source)
+        policy.source = source  # exports take tokenizer and templates from there; these weights will be pruned
         if settings.lora is not None and state.adapter is not None:
             policy.adapt(settings.lora, directory / state.adapter)
         learner = Learner(policy, settings)
