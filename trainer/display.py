@@ -108,17 +108,20 @@ def step_table(report: StepReport) -> Table:
     table.add_column(style="dim")
     metrics, credit = report.metrics, report.selection.credit
     flat = f"{credit.groups_flat} without contrast, {credit.groups_small} too few rewards"
+    lag = report.selection.lag(int(report.version) - 1)
+    older = "" if not lag.max else f", {lag.mean:.2g} old in the mean, {lag.max} at most"
+    speed = metrics.tokens_trained / metrics.seconds
     rows: list[tuple[str, str, str]] = [
         ("groups used", str(credit.groups_used), flat),
         ("tokens trained", f"{metrics.tokens_trained:,}", f"{metrics.rows} sequences"),
-        ("sampled under", " ".join(report.selection.weight_versions), "weight versions"),
+        ("sampled under", " ".join(report.selection.weight_versions), f"weight versions{older}"),
         ("loss", f"{metrics.loss:.4f}", ""),
         ("gradient norm", f"{metrics.gradient_norm:.4f}", ""),
         ("logprob gap", f"{metrics.logprob_gap_max:.2g}", "max |trainer - vLLM| before the update, nats"),
         ("ratio", f"{metrics.ratio_mean:.6f}", f"max {metrics.ratio_max:.4f}; 1 = sampled by these very weights"),
         ("clipped", f"{metrics.clip_share:.1%}", "of the trained tokens"),
         ("entropy", f"{metrics.entropy:.3f}", "nats a token"),
-        ("time", f"{metrics.seconds:.1f} s", f"{metrics.micro_batches} micro-batches"),
+        ("time", f"{metrics.seconds:.1f} s", f"{metrics.micro_batches} micro-batches, {speed:,.0f} tokens a second"),
     ]
     if report.selection.left_out:
         reasons = ", ".join(f"{why}: {n:,}" for why, n in report.selection.left_out.most_common())

@@ -60,6 +60,7 @@ def reporting(where: str, directory: Path, learner: Learner) -> Iterator[Report]
         gradient_checkpointing=settings.gradient_checkpointing,
         bf16=learner.bf16,
         seed=settings.seed,
+        use_cpu=model.device.type == "cpu",
         report_to=where,
     )
     state, control = TrainerState(), TrainerControl()
