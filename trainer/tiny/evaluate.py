@@ -1,10 +1,10 @@
 """Solve rate of a checkpoint: `python -m trainer.tiny.evaluate CHECKPOINT TASKS`.
 
-Sessions as mini-swe-agent would hold them (its own prompt and formats, commands really executed), but with
-transformers sampling many at once instead of the program and a server: a hundred sessions take seconds.
+Sessions as a harness would hold them (its own prompt and formats, commands really executed), but with transformers
+sampling many at once instead of the program and a server: a hundred sessions take seconds.
 """
 
-import platform
+import random
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,9 @@ import typer
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.tasks import Task, load_tasks
-from trainer.tiny.harness import SUBMIT, Message, MiniSweAgent, run
+from trainer.tiny.harness import SUBMIT, Harness, Message, MiniSweAgent, run
+from trainer.tiny.probe import LISTS, SHELLS
+from trainer.tiny.watched import Watched
 
 MAX_CALLS = 8
 MAX_NEW_TOKENS = 64
@@ -37,11 +39,11 @@ class Session:
 
 @torch.inference_mode()
 def sample(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sessions: list[Session], mini: MiniSweAgent
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sessions: list[Session], harness: Harness
 ) -> list[str]:
     """One sampled reply (text, special tokens kept) for each session, at temperature 1."""
     prompts = [
-        tokenizer.apply_chat_template(s.messages, tools=mini.tools, tokenize=False, add_generation_prompt=True)
+        tokenizer.apply_chat_template(s.messages, tools=harness.tools, tokenize=False, add_generation_prompt=True)
         for s in sessions
     ]
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
@@ -53,38 +55,42 @@ def sample(
     return [text.replace("<|endoftext|>", "") for text in tokenizer.batch_decode(new)]
 
 
-def step(session: Session, reply: str, tokenizer: PreTrainedTokenizerBase, mini: MiniSweAgent) -> None:
+def step(session: Session, reply: str, tokenizer: PreTrainedTokenizerBase, harness: Harness) -> None:
     """Do in `session` what the harness does with `reply`."""
     try:
         message = tokenizer.parse_response(reply, prefix="<|im_start|>assistant\n")
-        calls = message.get("tool_calls") or []
-        commands = [call["function"]["arguments"]["command"] for call in calls]
+        calls = [call["function"] for call in message.get("tool_calls") or []]
+        given = [(name, call["arguments"][name]) for call in calls for name in [SHELLS[call["name"]]]]
+        commands = [command for name, value in given for command in (value if name in LISTS else [value])]
     except (ValueError, KeyError, TypeError):
         message, commands = {"role": "assistant", "content": reply.removesuffix("<|im_end|>")}, []
     session.messages.append(message)
-    if not commands:
+    if not commands and isinstance(harness, MiniSweAgent):
         session.malformed += 1
-        session.messages.append(mini.complaint())
+        session.messages.append(harness.complaint())
+    elif not commands:
+        session.malformed += message != harness.finish()
+        session.submitted = True
     for command in commands:
         session.commands.append(command)
         if command.strip() == SUBMIT:
             session.submitted = True
             return
-        session.messages.append(mini.result(*run(command, session.workspace)))
+        session.messages.append(harness.result(command, run(command, session.workspace)))
 
 
 def attempt(
     tasks: list[Task],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    mini: MiniSweAgent,
+    harness: Harness,
     samples: int,
+    rng: random.Random,
 ) -> list[Session]:
     """`samples` finished and scored sessions for each of `tasks`."""
-    uname = {key: getattr(platform.uname(), key) for key in ("system", "release", "version", "machine")}
     with tempfile.TemporaryDirectory() as folder:
         sessions = [
-            Session(task, Path(folder) / f"{task.name}-{i}", mini.opening(task.prompt, uname))
+            Session(task, Path(folder) / f"{task.name}-{i}", harness.draw_opening(task.prompt, rng))
             for task in tasks
             for i in range(samples)
         ]
@@ -93,8 +99,8 @@ def attempt(
         for _ in range(MAX_CALLS):
             running = [session for session in sessions if not session.submitted]
             for batch in (running[i : i + BATCH] for i in range(0, len(running), BATCH)):
-                for session, reply in zip(batch, sample(model, tokenizer, batch, mini), strict=True):
-                    step(session, reply, tokenizer, mini)
+                for session, reply in zip(batch, sample(model, tokenizer, batch, harness), strict=True):
+                    step(session, reply, tokenizer, harness)
         for session in sessions:
             session.reward = session.task.verify(session.workspace).reward
     return sessions
@@ -105,6 +111,7 @@ def main(
     tasks: Annotated[Path, typer.Argument(help="Folder of the task set.")],
     samples: Annotated[int, typer.Option(help="Sessions for each task.")] = 16,
     mini: Annotated[Path | None, typer.Option(help="Folder `minisweagent` of an installed mini-swe-agent 2.4.")] = None,
+    watched: Annotated[Path | None, typer.Option(help="Another harness, as `trainer.tiny.watch` wrote it.")] = None,
     threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
     show: Annotated[bool, typer.Option(help="Also print every session's commands.")] = False,
@@ -114,7 +121,8 @@ def main(
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    sessions = attempt(load_tasks(tasks), model, tokenizer, MiniSweAgent.load(mini), samples)
+    harness: Harness = MiniSweAgent.load(mini) if watched is None else Watched.load(watched)
+    sessions = attempt(load_tasks(tasks), model, tokenizer, harness, samples, random.Random(seed))
     for name in dict.fromkeys(session.task.name for session in sessions):
         group = [session for session in sessions if session.task.name == name]
         typer.echo(f"{sum(session.reward or 0.0 for session in group) / samples:6.1%}  {name}")

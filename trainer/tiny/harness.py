@@ -11,13 +11,51 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from jinja2 import Environment, StrictUndefined, Template
 
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command printed, its standard error after its output; `errors` is the former alone."""
+
+    text: str
+    errors: str
+    returncode: int
+
+
+class Harness(Protocol):
+    """How a harness words a session."""
+
+    @property
+    def name(self) -> str:
+        """As the table of harnesses has it."""
+
+    @property
+    def shell(self) -> str:
+        """Its tool that runs commands."""
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """As a request has them."""
+
+    def draw_opening(self, task: str, rng: random.Random) -> list[Message]:
+        """The messages a session begins with, on a machine that is made up."""
+
+    def call(self, command: str) -> Message:
+        """The assistant message that runs `command`."""
+
+    def result(self, command: str, output: Output) -> Message:
+        """The tool message that tells what `command` printed."""
+
+    def finish(self) -> Message:
+        """The assistant message that ends a session."""
+
 
 # What `uname` says differs between machines and stands inside the prompt: training draws from these.
 _SYSTEMS = (("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64"))
@@ -35,6 +73,8 @@ class MiniSweAgent:
     observation: Template
     format_error: Template
     tools: list[dict[str, Any]]
+    name: str = "mini-swe-agent"
+    shell: str = "bash"
 
     @classmethod
     def load(cls, package: Path | None = None) -> "MiniSweAgent":
@@ -64,9 +104,21 @@ class MiniSweAgent:
             {"role": "user", "content": self.instance.render(task=task, **uname)},
         ]
 
-    def result(self, output: str, returncode: int) -> Message:
-        """The tool message for a command that printed `output` and ended with `returncode`."""
-        shown = {"output": output, "returncode": returncode, "exception_info": ""}
+    def draw_opening(self, task: str, rng: random.Random) -> list[Message]:
+        """As `opening`, with a made-up uname."""
+        return self.opening(task, random_uname(rng))
+
+    def call(self, command: str) -> Message:
+        """The assistant message that runs `command`."""
+        return call(command)
+
+    def finish(self) -> Message:
+        """The assistant message that submits."""
+        return call(SUBMIT)
+
+    def result(self, command: str, output: Output) -> Message:
+        """The tool message for a command that printed `output`; it does not repeat the command."""
+        shown = {"output": output.text, "returncode": output.returncode, "exception_info": ""}
         return {"role": "tool", "tool_call_id": "call_0", "content": self.observation.render(output=shown)}
 
     def complaint(self) -> Message:
@@ -86,13 +138,13 @@ def call(command: str) -> Message:
     }
 
 
-def run(command: str, workspace: Path) -> tuple[str, int]:
-    """(output, exit status) of `command` in `workspace`, run as the harness does: both streams together."""
+def run(command: str, workspace: Path) -> Output:
+    """What `command` prints in `workspace`."""
     done = subprocess.run(
         command, shell=True, cwd=workspace, text=True, errors="replace", timeout=30,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL, capture_output=True,
     )  # fmt: skip
-    return done.stdout, done.returncode
+    return Output(done.stdout + done.stderr, done.stderr, done.returncode)
 
 
 def random_uname(rng: random.Random) -> dict[str, str]:

@@ -20,7 +20,8 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from trainer.tiny.harness import SUBMIT, MiniSweAgent, call
+from trainer.tiny.harness import SUBMIT, Message, MiniSweAgent, Output, call
+from trainer.tiny.probe import FINISHED, SHELLS, arguments_of
 from trainer.tiny.world import FILES, WORDS
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -137,8 +138,8 @@ def _prompt_pieces(mini: MiniSweAgent) -> list[str]:
     for system in ("Linux", "Darwin"):
         uname = {"system": system, "release": _GAP, "version": _GAP, "machine": _GAP}
         messages = mini.opening(_GAP, uname)
-        messages += [call(SUBMIT), mini.result(_GAP, 0), mini.result("", 0), mini.complaint()]
-        messages += [call(_GAP), mini.result(_GAP, 1), mini.result(_GAP, 2)]
+        shown = [mini.result("", Output(text, text, code)) for text, code in ((_GAP, 0), ("", 0), (_GAP, 1), (_GAP, 2))]
+        messages += [call(SUBMIT), *shown, mini.complaint(), *_calls()]
         text = tokenizer.apply_chat_template(messages, tools=mini.tools, tokenize=False, add_generation_prompt=True)
         marks = "|".join(re.escape(mark) for mark in SPECIAL + TOOL_MARKS)
         text = text.replace(json.dumps(_GAP)[1:-1], _GAP)
@@ -148,6 +149,14 @@ def _prompt_pieces(mini: MiniSweAgent) -> list[str]:
                     # The task follows with its own space: " Copy", not " " and "Copy".
                     pieces[line if line.endswith("\n") else line.rstrip(" ")] = None
     return [piece for piece in pieces if piece]
+
+
+def _calls() -> list[Message]:
+    """A call of every shell tool, and the end of a session that needs none."""
+    functions = [{"name": name, "arguments": arguments_of(name, _GAP)} for name in SHELLS]
+    calls = [[{"type": "function", "id": "call_0", "function": function}] for function in functions]
+    said: list[Message] = [{"role": "assistant", "content": "", "tool_calls": one} for one in calls]
+    return [*said, {"role": "assistant", "content": FINISHED}]
 
 
 def _extend(ranks: dict[Pair, int], words: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from trainer.tiny.harness import SUBMIT, Message, MiniSweAgent, call, random_uname, run
+from trainer.tiny.harness import Harness, Message, run
 from trainer.tiny.world import FAMILIES, Example, draw_example
 
 
@@ -40,19 +40,23 @@ MISTAKE_WEIGHTS = (3, 2, 1)
 
 @dataclass(frozen=True)
 class Sequence:
-    """One session in tokens; all three lists have the same length.
+    """One session of `harness` in tokens; all three lists have the same length.
 
-    ids: token ids. trained: whether the model is to say this token. varies: whether the token belongs to what
-    differs between sessions (the task, all that follows the opening), not to the harness's fixed prompt.
+    ids: token ids. trained: whether the model is to say this token. varies: whether the token is always shown: the
+    shell tool's line, the task, all that follows the opening; not the rest of the harness's prompt. `task_end` is the
+    place after the task, `followed` whether more of the prompt comes after it.
     """
 
+    harness: str
     ids: list[int]
     trained: list[bool]
     varies: list[bool]
+    task_end: int
+    followed: bool
 
 
-def demonstrate(example: Example, habits: Habits, mini: MiniSweAgent, rng: random.Random) -> list[Message]:
-    """What follows the opening: commands with their real results, then the submission."""
+def demonstrate(example: Example, habits: Habits, harness: Harness, rng: random.Random) -> list[Message]:
+    """What follows the opening: commands with their real results, then the end."""
     messages: list[Message] = []
     with tempfile.TemporaryDirectory() as folder:
         workspace = Path(folder)
@@ -61,9 +65,9 @@ def demonstrate(example: Example, habits: Habits, mini: MiniSweAgent, rng: rando
 
         def act(command: str) -> bool:
             """Run it; whether it showed anything."""
-            output, returncode = run(command, workspace)
-            messages.extend([call(command), mini.result(output, returncode)])
-            return bool(output) or returncode != 0
+            output = run(command, workspace)
+            messages.extend([harness.call(command), harness.result(command, output)])
+            return bool(output.text) or output.returncode != 0
 
         def attempt(right: bool) -> bool:
             return act(example.right if right else rng.choices(example.wrong, MISTAKE_WEIGHTS)[0])
@@ -78,43 +82,51 @@ def demonstrate(example: Example, habits: Habits, mini: MiniSweAgent, rng: rando
             shown = attempt(right)
             if not right and rng.random() < (habits.retry_seen if shown else habits.retry_unseen):
                 attempt(looked and rng.random() < habits.right_second)
-    return [*messages, call(SUBMIT)]
+    return [*messages, harness.finish()]
 
 
 class Encoder:
     """Turns sessions into `Sequence`s."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, mini: MiniSweAgent) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.tokenizer = tokenizer
-        self.mini = mini
         self._reply = re.compile(r"<\|im_start\|>assistant\n(.*?<\|im_end\|>)", re.DOTALL)
 
-    def encode(self, task: str, messages: list[Message], uname: dict[str, str]) -> Sequence:
-        """Encode the opening for `task` and then `messages`."""
-        opening = self.mini.opening(task, uname)
+    def encode(self, task: str, opening: list[Message], messages: list[Message], harness: Harness) -> Sequence:
+        """Encode the `opening`, which has `task` in it, and the `messages` that follow."""
         text, head = (
-            self.tokenizer.apply_chat_template(part, tools=self.mini.tools, tokenize=False)
+            self.tokenizer.apply_chat_template(part, tools=harness.tools, tokenize=False)
             for part in (opening + messages, opening)
         )
-        begin = text.index(task)
-        line_start, line_end = text.rindex("<|im_start|>", 0, begin), begin + len(task)
+        begin = text.rindex(task, 0, len(head))
+        shell = text.index(f'\n{{"name": "{harness.shell}"') + 1
+        kept = [
+            (shell, text.index("\n", shell)),
+            (text.rindex("<|im_start|>", 0, begin), begin + len(task)),
+            (len(head), len(text)),
+        ]
         replies = [match.span(1) for match in self._reply.finditer(text, len(head))]
         encoded = self.tokenizer(text, return_offsets_mapping=True)
         starts = [start for start, _ in encoded["offset_mapping"]]
         return Sequence(
+            harness=harness.name,
             ids=list(encoded["input_ids"]),
             trained=[any(a <= start < b for a, b in replies) for start in starts],
-            varies=[line_start <= start < line_end or start >= len(head) for start in starts],
+            varies=[any(a <= start < b for a, b in kept) for start in starts],
+            task_end=next(at for at, start in enumerate(starts) if start >= begin + len(task)),
+            followed=len(head) - begin - len(task) > len("<|im_end|>\n"),
         )
 
 
-def make_sequences(count: int, habits: Habits, encoder: Encoder, seed: int) -> list[Sequence]:
-    """Draw `count` sessions, evenly over the families."""
+def make_sequences(count: int, habits: Habits, encoder: Encoder, harnesses: list[Harness], seed: int) -> list[Sequence]:
+    """Draw `count` sessions, evenly over the families and `harnesses`."""
     rng = random.Random(seed)
     names = sorted(FAMILIES)
     sequences = []
     for index in range(count):
         example = draw_example(names[index % len(names)], rng)
-        messages = demonstrate(example, habits, encoder.mini, rng)
-        sequences.append(encoder.encode(example.prompt, messages, random_uname(rng)))
+        harness = harnesses[index // len(names) % len(harnesses)]
+        messages = demonstrate(example, habits, harness, rng)
+        opening = harness.draw_opening(example.prompt, rng)
+        sequences.append(encoder.encode(example.prompt, opening, messages, harness))
     return sequences
