@@ -593,3 +593,16 @@ async def test_compressed_bodies(rig: Rig, encoding: str, pack: Callable[[bytes]
         async with http.post(url, data=pack(b" " * (65 << 20)), headers=headers) as reply:
             assert reply.status == 413, await reply.text()
     assert len(turns(rig)) == 2
+
+
+async def test_a_turn_says_what_it_was_sampled_from(rig: Rig, tiny: ModelFiles) -> None:
+    """Weights, template, parameters asked and sent: what a trainer needs to compute the same distribution."""
+    for version in ("7", "8"):
+        rig.engine.weight_version = version
+        rig.engine.say("hi")
+        await client(rig).chat.completions.create(model="m", messages=[USER], temperature=0.5, seed=3, max_tokens=9)
+    for turn, version, request in zip(turns(rig), ("7", "8"), rig.engine.requests, strict=True):
+        assert (turn.weight_version, turn.template_hash) == (version, tiny.template_hash)
+        assert turn.sampling_asked == {"temperature": 0.5, "seed": 3, "max_tokens": 9}
+        assert turn.sampling_sent.items() >= {"temperature": 0.5, "top_p": 1.0, "top_k": 0, "seed": 3}.items()
+        assert turn.sampling_sent == {name: request[name] for name in turn.sampling_sent}
