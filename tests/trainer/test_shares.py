@@ -9,6 +9,8 @@ from tests.trainer.test_grpo import row
 from trainer.batches import Credited
 from trainer.shares import idle, share
 
+pytestmark = pytest.mark.slow  # TRL takes seconds to import
+
 LENGTHS = [34, 9, 60, 31, 60, 12, 7]
 ROWS = [Credited(row(i, [(length - 3, length)], length), 1.0) for i, length in enumerate(LENGTHS)]
 
