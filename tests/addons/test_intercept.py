@@ -84,6 +84,13 @@ async def test_a_wrong_key_says_which_variable_to_set(proxy: Proxy) -> None:
     code, out = await proxy.run("curl", "-sv", "https://api.openai.com/v1/models", session="s", key="wrong")
     assert code != 0
     assert "407" in out
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    user = base64.b64encode(b"s:wrong").decode()
+    writer.write(f"CONNECT api.openai.com:443 HTTP/1.1\r\nProxy-Authorization: Basic {user}\r\n\r\n".encode())
+    answer = await reader.readuntil(b"KEY@HOST:PORT")
+    assert b"407 Proxy Authentication Required" in answer
+    assert b"Wrong key for session 's' in HTTPS_PROXY. Set HTTPS_PROXY=" in answer
+    writer.close()
     code, out = await proxy.run("curl", "-s", "http://api.openai.com/v1/models", session="s", key="wrong")
     assert "Wrong key for session 's' in HTTPS_PROXY" in out
     assert "Wrong key for session 's' in HTTPS_PROXY" in proxy.log.read_text(), "few clients show the body"
