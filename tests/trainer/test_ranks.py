@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from sqlalchemy import func, select, update
+from typer.testing import CliRunner
 
 from replay.schema import Batch, Turn
 from replay.store import Store
@@ -19,6 +20,7 @@ from replay.writer import Recorder
 from tests.trainer import rank_steps
 from tests.trainer.recording import record_session, record_turn
 from trainer.adapters import Lora
+from trainer.cli import app
 from trainer.grpo import Learner, Settings
 from trainer.policy import load_policy, token_logprobs
 from trainer.sft import SftSettings
@@ -151,6 +153,9 @@ def test_processes_that_do_not_know_of_each_other_are_refused(
         Learner(load_policy(checkpoint), Settings())
     with pytest.raises(ValueError, match="started as 2"):
         SftSettings().arguments(Path())
+    ran = CliRunner().invoke(app, ["run", "recipe.toml"])
+    assert ran.exit_code == 1
+    assert "this command is one process: started as 2" in " ".join(ran.output.split())
 
 
 def test_a_precision_that_the_launcher_would_force_is_refused(

@@ -47,13 +47,15 @@ PushOption = Annotated[
 def plain_errors() -> Iterator[None]:
     """Say what went wrong, without a traceback, where the message is made for the user.
 
-    Of several processes each says its own: what rank 0 met is not said again by those that end with it.
+    Of several processes each says its own: what rank 0 met is not said again by those that end with it. A command that
+    was started as several, but is for one (not within ranks.joined), is refused.
     """
     expected = (
         FileNotFoundError, FloatingPointError, HarnessError, NothingToTrain, ProcessFailed, PushError, PushMismatch,
         SandboxError, StoreError, TaskError, TrustError, UnknownSession, ValueError, VllmMissing,
     )  # fmt: skip
     try:
+        ranks.check_joined()
         yield
     except ranks.LeaderFailed as error:
         raise typer.Exit(1) from error

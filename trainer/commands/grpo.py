@@ -89,8 +89,7 @@ def grpo(
     if push_by is not None and not push:
         raise typer.BadParameter("it says how weights are pushed, and --no-push that none are", param_hint="--push-by")
     if asynchronous:
-        with plain_errors():
-            ranks.check_joined()  # TRL's asynchronous trainer would have to be on every rank
+        with plain_errors():  # outside ranks.joined: one process only
             check_machine()
             check_model(find_checkpoint(model))
     with ranks.joined(), plain_errors(), ExitStack() as stack:
