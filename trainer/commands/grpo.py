@@ -13,7 +13,7 @@ from replay.store import DEFAULT_URL, Store
 from replay.writer import Recorder
 from trainer import ranks
 from trainer.advantages import NothingToTrain
-from trainer.asynchronous_check import check_machine, check_model
+from trainer.asynchronous.check import check_machine, check_model
 from trainer.commands.common import (
     EngineOption,
     PushOption,
@@ -29,7 +29,7 @@ from trainer.policy import find_checkpoint
 from trainer.push import Reload, WeightServer, choose
 
 if TYPE_CHECKING:  # torch comes with them
-    from trainer.asynchronous_run import AsyncTraining
+    from trainer.asynchronous.run import AsyncTraining
     from trainer.training import StepReport
 
 LARGE_GAP = 0.5
@@ -127,7 +127,7 @@ def grpo(
         reporting.check(report_to)
         trl: AsyncTraining | None = None
         if asynchronous:
-            from trainer import asynchronous_run
+            from trainer.asynchronous import run as asynchronous_run
 
             trl = stack.enter_context(
                 asynchronous_run.AsyncTraining.open(

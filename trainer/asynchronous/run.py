@@ -18,8 +18,8 @@ import torch
 from replay.reader import Reader
 from replay.store import Store
 from replay.writer import Recorder
-from trainer.asynchronous import RecordTrainer, configuration, load, samples_of
-from trainer.asynchronous_feed import Ended, PushTransfer, RecordWorker
+from trainer.asynchronous.feed import Ended, PushTransfer, RecordWorker
+from trainer.asynchronous.loop import RecordTrainer, configuration, load, samples_of
 from trainer.following import Following
 from trainer.grpo import Settings
 from trainer.policy import Policy

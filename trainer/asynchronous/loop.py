@@ -1,7 +1,7 @@
 """TRL's AsyncGRPOTrainer over the record: the one file that names its classes, which change from release to release.
 
 It packs the samples of a step into prefix trees, so that what sessions share is computed once, with FlashAttention 3;
-so it needs a GPU (:mod:`trainer.asynchronous_check`). TRL pulls, and we answer at three places:
+so it needs a GPU (:mod:`trainer.asynchronous.check`). TRL pulls, and we answer at three places:
 
     queue      its dataset asks for a sample: at a step's beginning the record is waited for, and gives whole groups
     planner    one item of the data loader is one whole step, cut into micro-batches of at most `token_budget` tokens
@@ -29,7 +29,7 @@ from datasets import Dataset
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import AutoTokenizer, PrinterCallback
 
-from trainer.asynchronous_feed import Ended, PushTransfer, RecordWorker
+from trainer.asynchronous.feed import Ended, PushTransfer, RecordWorker
 from trainer.grpo import Settings, StepMetrics
 from trainer.notes import read_note
 from trainer.policy import Policy

@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from trainer.asynchronous_check import check_machine, check_model
+from trainer.asynchronous.check import check_machine, check_model
 from trainer.cli import app
 
 pytestmark = pytest.mark.slow

@@ -21,11 +21,11 @@ from replay.writer import Recorder
 from tests.trainer.conftest import make_checkpoint
 from tests.trainer.recording import record_session, record_turn
 from tests.trainer.test_training import ModelServer
-from trainer import asynchronous
 from trainer.adapters import Lora
-from trainer.asynchronous import ANY_AGE, configuration, packed, samples_of
-from trainer.asynchronous_feed import Ended, PushTransfer, RecordWorker
-from trainer.asynchronous_run import AsyncTraining
+from trainer.asynchronous import loop as asynchronous
+from trainer.asynchronous.feed import Ended, PushTransfer, RecordWorker
+from trainer.asynchronous.loop import ANY_AGE, configuration, packed, samples_of
+from trainer.asynchronous.run import AsyncTraining
 from trainer.batches import Credited, MixedTemperatures
 from trainer.cli import app
 from trainer.following import Following
