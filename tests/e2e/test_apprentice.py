@@ -41,7 +41,7 @@ tasks = "tasks"
 """)
     out = tmp_path / "run"
     command = [sys.executable, "-m", "trainer.cli", "run", str(recipe), "--out", str(out), "--root", ".harness"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     with Store.open(f"sqlite:///{out / 'harnesstap.db'}") as store:
         reader = Reader(store)
