@@ -75,10 +75,12 @@ def prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, *, logs
     On several processes the others :func:`stand_by`; pairs that do not fill the last round of an epoch are filled up
     with the first ones of it, as accelerate does.
 
-    Raises ValueError for no pairs, and for a `batch_size` that cannot be dealt out evenly.
+    Raises ValueError for no pairs, for a `batch_size` that cannot be dealt out evenly, and for a model that a launcher
+    would split.
     """
     if not pairs:
         raise ValueError("no pairs to learn from")
+    ranks.check_copies("DPO")  # under FSDP2, TRL 1.16 was seen to make other updates than in one process
     settings.arguments(Path())  # before other ranks take part
     with ranks.together((pairs, settings, logs)):
         return _prefer(policy, pairs, settings, logs)

@@ -19,7 +19,6 @@ from replay.store import Store
 from replay.writer import Recorder
 from tests.trainer import rank_steps
 from tests.trainer.recording import record_session, record_turn
-from trainer.adapters import Lora
 from trainer.cli import app
 from trainer.grpo import Learner, Settings
 from trainer.policy import load_policy, token_logprobs
@@ -137,10 +136,11 @@ def test_nothing_to_train_on_ends_all_with_one_message(checkpoint: Path, tmp_pat
     assert done.stderr.count("error:") == 1
 
 
-def test_a_split_model_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [("grpo", "--no-push"), ("dpo", "--margin", "0.2")])
+def test_a_split_model_is_refused(checkpoint: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     url = fill(tmp_path / "tap.db", checkpoint)
-    words = ["grpo", "--model", str(checkpoint), "--no-push", "--store", url, "--out", str(tmp_path / "x")]
-    done = launch(*MODULE, *words, options=("--use_fsdp", "--fsdp_version", "2"))
+    more = ("--model", str(checkpoint), "--store", url, "--out", str(tmp_path / "x"))
+    done = launch(*MODULE, *words, *more, options=("--use_fsdp", "--fsdp_version", "2"))
     assert done.returncode == 1
     assert done.stderr.count("the launcher asks for FSDP, which splits it") == 1
 
@@ -179,24 +179,18 @@ FSDP += ("--fsdp_transformer_layer_cls_to_wrap", "LlamaDecoderLayer")
 
 
 @pytest.mark.parametrize("options", [("--multi_gpu",), FSDP])
-@pytest.mark.parametrize("lora", [None, Lora(rank=4)])
-def test_sft(checkpoint: Path, tmp_path: Path, options: tuple[str, ...], lora: Lora | None) -> None:
-    check_offline(
-        checkpoint, tmp_path, options, lora, "sft", ("--batch-size", "2", "--epochs", "2", "--rerender", "never")
-    )
+@pytest.mark.parametrize("more", [(), ("--lora-rank", "4")])
+def test_sft(checkpoint: Path, tmp_path: Path, options: tuple[str, ...], more: tuple[str, ...]) -> None:
+    check_offline(checkpoint, tmp_path, options, "sft", "--epochs", "2", "--rerender", "never", *more)
 
 
-@pytest.mark.parametrize("options", [("--multi_gpu",), FSDP])
-def test_dpo(checkpoint: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    check_offline(checkpoint, tmp_path, options, None, "dpo", ("--batch-size", "2", "--margin", "0.2"))
+def test_dpo(checkpoint: Path, tmp_path: Path) -> None:
+    check_offline(checkpoint, tmp_path, ("--multi_gpu",), "dpo", "--margin", "0.2")
 
 
-def check_offline(
-    checkpoint: Path, tmp_path: Path, options: tuple[str, ...], lora: Lora | None, name: str, more: tuple[str, ...]
-) -> None:
+def check_offline(checkpoint: Path, tmp_path: Path, options: tuple[str, ...], *words: str) -> None:
     url = fill(tmp_path / "tap.db", checkpoint)
-    words = [name, "--model", str(checkpoint), "--store", url, "--lr", "1e-4", *more]
-    words += [] if lora is None else ["--lora-rank", str(lora.rank)]
+    words = (*words, "--model", str(checkpoint), "--store", url, "--lr", "1e-4", "--batch-size", "2")
     done = launch(*MODULE, *words, "--out", str(tmp_path / "two"), options=options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("weights: ") == 1
