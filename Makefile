@@ -58,9 +58,11 @@ learn: install  ## GRPO on the tiny model until it solves more of the held-out t
 
 RESULTS := tiny-one tiny-four tiny-sft tiny-four-fewer-calls
 
-results: install  ## the four experiments on the tiny model, three seeds each, and their table (SEEDS="0 1 2"; hours)
+results: install  ## the four experiments on the tiny model, three seeds each, and their table (SEEDS="0 1 2"; an hour or two)
 	for seed in $(SEEDS); do for recipe in $(RESULTS); do \
-	    $(VENV)/bin/trainer run trainer/recipes/$$recipe.toml --seed $$seed --out runs/results/$$recipe-$$seed; \
+	    first=runs/results/$(firstword $(RESULTS))-$$seed out=runs/results/$$recipe-$$seed; \
+	    $(VENV)/bin/trainer run trainer/recipes/$$recipe.toml --seed $$seed --out $$out \
+	      $$([ $$out = $$first ] || echo --baseline $$first); \
 	done; done
 	$(VENV)/bin/trainer summary $(foreach recipe,$(RESULTS),$(foreach seed,$(SEEDS),runs/results/$(recipe)-$(seed))) \
 	  --markdown runs/results/summary.md --plot runs/results/summary.png

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +23,7 @@ from certs import harnesses
 from replay.reader import Reader
 from replay.store import Store
 from replay.writer import Recorder
+from trainer import processes
 from trainer.advantages import NothingToTrain
 from trainer.commands.common import CORES, plain_errors, quiet_libraries
 from trainer.display import RolloutView, before_and_after, outcome_line, sessions_table, step_table
@@ -179,19 +179,6 @@ def _import_training() -> None:
     quiet_libraries()
 
 
-@contextmanager
-def _ended() -> Iterator[ExitStack]:
-    """Every process of the demo ends with it, however it ends."""
-    import signal
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)  # a supervisor's way to say the same as Ctrl-C
-    with ExitStack() as stack:
-        yield stack
-
-
 def main(
     model: Annotated[str, typer.Argument(envvar="MODEL", help="Checkpoint or Hugging Face id.")] = str(TINY),
     tasks: Annotated[Path, typer.Option(help="A folder of tasks.")] = TASKS,
@@ -201,7 +188,7 @@ def main(
     engine: Annotated[str, typer.Option(help="A vLLM that serves MODEL already (`trainer serve MODEL`).")] = "",
 ) -> None:
     """The whole loop once: rollouts, one GRPO step, push, rollouts. About four minutes on two cores."""
-    with plain_errors(), _ended() as stack:
+    with plain_errors(), processes.ended_by_sigterm(), ExitStack() as stack:
         if model == str(TINY) and not (TINY / "config.json").is_file():
             raise FileNotFoundError(f"the tiny model is not at {TINY}: see trainer/tiny/ on how it is made")
         checkpoint = find_checkpoint(model)

@@ -24,8 +24,8 @@ from trainer.tasks.sandbox import Sandbox
 class Lab:
     """`recipe` in `directory`, through `local`'s proxy and vLLM, onto `store`; harnesses are installed below `root`.
 
-    `sandbox` holds what harnesses do, unless the recipe preloads them. `progress` hears of every session, `evaluated`
-    of every evaluation.
+    `sandbox` holds what harnesses do, unless the recipe preloads them. `baseline` is the evaluation before training
+    where it has been made already. `progress` hears of every session, `evaluated` of every evaluation.
     """
 
     recipe: Recipe
@@ -34,6 +34,7 @@ class Lab:
     store: Store
     root: Path
     sandbox: Sandbox | None = None
+    baseline: Run | None = None
     progress: Progress = lambda *_: None
     evaluated: Callable[[Run], None] = lambda *_: None
     say: Callable[[str], None] = lambda _: None
@@ -77,6 +78,9 @@ class Lab:
         """Measure the policy after `step` updates, where the recipe says on what."""
         chosen = self.recipe.evaluation
         if chosen.tasks is None:
+            return
+        if step == 0 and self.baseline is not None:
+            self.evaluated(self.baseline)
             return
         name = self.recipe.evaluation_name(step)
         names = chosen.harnesses or self.recipe.rollouts.harnesses

@@ -169,7 +169,7 @@ class Recipe(_Section):
 
     def evaluation_name(self, step: int) -> str:
         """The evaluation of the weights after `step` updates, as a run of the record."""
-        return f"eval-{self.name}-{step}"
+        return evaluation_name(self.name, step)
 
     def seeded(self, seed: int) -> Recipe:
         """This with another seed."""
@@ -223,3 +223,8 @@ def _local(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
     if isinstance(model, str) and model.startswith("."):
         return {**table, "model": str((folder / model).resolve())}
     return table
+
+
+def evaluation_name(recipe: str, step: int) -> str:
+    """See `Recipe.evaluation_name`."""
+    return f"eval-{recipe}-{step}"

@@ -1,46 +1,13 @@
-"""What finished experiments came to, over their seeds: each recipe in each harness, before and after.
-
-A directory of `trainer run` says in run.json which recipe it is and with which seed, and in evaluation.json, once it is
-finished, which runs of its record are the evaluations before and after.
-"""
+"""What finished experiments came to, over their seeds: each recipe in each harness, before and after."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
-from replay.reader import Reader
-from replay.store import Store
 from trainer.evaluation import ALL, Interval, Run, compare, compare_seeds, rate_seeds
-
-_RUN, _EVALUATION, _RECORD = "run.json", "evaluation.json", "harnesstap.db"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """One directory: a recipe with a seed, and its evaluations."""
-
-    recipe: str
-    seed: int
-    directory: Path
-    before: Run
-    after: Run
-
-    @classmethod
-    def load(cls, directory: Path) -> Finished:
-        """Raises FileNotFoundError for a directory that no experiment was run in, ValueError for an unfinished one."""
-        if not (directory / _RUN).is_file():
-            raise FileNotFoundError(f"{directory} is no directory of `trainer run`: it has no {_RUN}")
-        if not (directory / _EVALUATION).is_file():
-            raise ValueError(f"{directory} has no {_EVALUATION}: it is unfinished, or its recipe evaluates nothing")
-        about = json.loads((directory / _RUN).read_text())
-        names = list(json.loads((directory / _EVALUATION).read_text()))
-        with Store.open(f"sqlite:///{directory / _RECORD}", create=False) as store:
-            before, after = (Run.load(Reader(store), names[at]) for at in (0, -1))
-        return cls(recipe=about["recipe"], seed=about["seed"], directory=directory, before=before, after=after)
+from trainer.results import Finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +30,6 @@ class Change:
     by_seed: tuple[float | None, ...]
     calls_before: float | None
     calls_after: float | None
-
-
-def begin(directory: Path, recipe: str, seed: int) -> None:
-    """Note what runs in `directory`. Raises ValueError where something else was begun there."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path, mine = directory / _RUN, {"recipe": recipe, "seed": seed}
-    if path.is_file() and (there := json.loads(path.read_text())) != mine:
-        raise ValueError(
-            f"{directory} has a run of recipe {there['recipe']} with seed {there['seed']}, not of {recipe} with "
-            f"{seed}: name another directory with --out"
-        )
-    path.write_text(json.dumps(mine) + "\n")
-
-
-def conclude(directory: Path, evaluations: Sequence[Run]) -> None:
-    """Note the figures of the evaluations of a run that is finished, in their order."""
-    figures = {one.name: [score.document() for score in one.scores()] for one in evaluations}
-    (directory / _EVALUATION).write_text(json.dumps(figures, indent=2) + "\n")
 
 
 def changes(finished: Sequence[Finished]) -> list[Change]:

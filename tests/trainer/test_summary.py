@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,15 +13,24 @@ from replay.store import Store
 from tests.trainer.test_evaluation import record
 from trainer.cli import app
 from trainer.evaluation import Run
-from trainer.summary import Finished, begin, changes, conclude, markdown
+from trainer.recipe import Evaluation, Recipe, Rollouts, Training
+from trainer.results import Finished, begin, conclude
+from trainer.summary import changes, markdown
 
 BEFORE, AFTER = "eval-small-0", "eval-small-6"
 Results = dict[tuple[str, str], list[float | None]]
 
 
+def plan(name: str, seed: int, tasks: Path | None = None, **rollouts: Any) -> Recipe:
+    return Recipe(
+        name=name, model="m", rollouts=Rollouts(tasks=Path("train"), harnesses=("x",), **rollouts),
+        training=Training(seed=seed, steps=6), evaluation=Evaluation(tasks=tasks),
+    )  # fmt: skip
+
+
 def finish(folder: Path, recipe: str, seed: int, before: Results, after: Results) -> Path:
     """A directory as `trainer run` leaves it."""
-    begin(folder, recipe, seed)
+    begin(folder, plan(recipe, seed))
     with Store.open(f"sqlite:///{folder / 'harnesstap.db'}") as store:
         record(store, BEFORE, before)
         record(store, AFTER, after)
@@ -99,12 +109,54 @@ def test_the_command_shows_writes_and_draws(two_seeds: list[Path], tmp_path: Pat
 def test_what_is_no_finished_experiment_is_named(two_seeds: list[Path], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere is no directory of `trainer run`: it has no run\.json"):
         Finished.load(tmp_path / "nowhere")
-    begin(tmp_path / "begun", "small", 0)
+    begin(tmp_path / "begun", plan("small", 0))
     with pytest.raises(ValueError, match=r"begun has no evaluation\.json: it is unfinished"):
         Finished.load(tmp_path / "begun")
-    begin(tmp_path / "begun", "small", 0)
+    begin(tmp_path / "begun", plan("small", 0))
     with pytest.raises(ValueError, match="has a run of recipe small with seed 0, not of small with 1"):
-        begin(tmp_path / "begun", "small", 1)
+        begin(tmp_path / "begun", plan("small", 1))
     one = Finished.load(two_seeds[0])
     with pytest.raises(ValueError, match="are both small with seed 1"):
         changes([one, one])
+
+
+def task_set(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "prompt.md").write_text("Do it\n")
+        (folder / name / "verify.sh").write_text("#!/bin/sh\n")
+        (folder / name / "verify.sh").chmod(0o755)
+    return folder
+
+
+def test_a_baseline_is_measured_once(tmp_path: Path) -> None:
+    tasks = task_set(tmp_path / "tasks", "t0", "t1")
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert begin(first, plan("small", 0, tasks)) is None
+    with Store.open(f"sqlite:///{first / 'harnesstap.db'}") as store:
+        record(store, BEFORE, solved("x", True, False))
+    before = begin(second, plan("other", 0, tasks), first)
+    assert before is not None
+    assert before.score().solved.value == 0.5
+    with Store.open(f"sqlite:///{second / 'harnesstap.db'}") as store:
+        record(store, "eval-other-6", solved("x", True, True))
+        conclude(second, [before, Run.load(Reader(store), "eval-other-6")])
+    [change] = changes([Finished.load(second)])
+    assert (change.before.value, change.after.value) == (0.5, 1.0)
+    with pytest.raises(ValueError, match="began with the baseline"):
+        begin(second, plan("other", 0, tasks))
+    with pytest.raises(ValueError, match=r"has its own baseline in .*first: name that"):
+        begin(tmp_path / "third", plan("third", 0, tasks), second)
+
+
+def test_a_baseline_of_something_else_or_unfinished_is_refused(tmp_path: Path) -> None:
+    tasks = task_set(tmp_path / "tasks", "t0", "t1")
+    first = tmp_path / "first"
+    begin(first, plan("small", 0, tasks))
+    with Store.open(f"sqlite:///{first / 'harnesstap.db'}") as store:
+        record(store, BEFORE, solved("x", True))
+    with pytest.raises(ValueError, match="is no baseline for this recipe: max_tokens is 512 there, 64 here"):
+        begin(tmp_path / "second", plan("other", 0, tasks, max_tokens=64), first)
+    with pytest.raises(ValueError, match="has made 1 of the 2 sessions of its first evaluation"):
+        begin(tmp_path / "second", plan("other", 0, tasks), first)
+    assert not (tmp_path / "second").exists()

@@ -16,6 +16,7 @@ from certs.files import default_home
 from replay.reader import Reader
 from replay.rewards import parse
 from replay.store import Store
+from trainer import processes
 from trainer.commands.common import console, errors
 from trainer.display import RolloutView, sessions_table
 from trainer.plan import Assignment, Budget, Outcome, Plan, Runner
@@ -123,7 +124,7 @@ def find_sandbox(choice: SandboxChoice) -> Sandbox | None:
 def roll_out(plan: Plan, store: Store) -> list[Outcome]:
     """Carry out `plan` with live progress, then show its sessions and what failed."""
     names = ", ".join(runner.harness.name for runner in plan.runners)
-    with RolloutView(console, f"{names}, run {plan.run}") as view:
+    with processes.ended_by_sigterm(), RolloutView(console, f"{names}, run {plan.run}") as view:
         outcomes = asyncio.run(rollout(plan, store, progress=view))
     if not outcomes:
         console.print(f"run {plan.run} is complete: nothing was left to do")

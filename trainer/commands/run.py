@@ -13,6 +13,7 @@ from certs import harnesses as table
 from replay.reader import Reader
 from replay.rewards import parse
 from replay.store import Store
+from trainer import processes
 from trainer.commands import planning
 from trainer.commands.common import console, errors, plain_errors, quiet_libraries
 from trainer.recipe import Recipe
@@ -31,6 +32,9 @@ def run(
     engine: Annotated[str, typer.Option(help="A vLLM that serves the model already. Default: one is started.")] = "",
     seed: Annotated[int | None, typer.Option(help="In place of the recipe's.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="In place of the recipe's.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Directory of a run whose evaluation before training is this one's too.")
+    ] = None,
     sandbox: planning.SandboxOption = "auto",
     root: planning.RootOption = table.DEFAULT_ROOT,
 ) -> None:
@@ -42,7 +46,8 @@ def run(
     \b
         trainer run trainer/recipes/tiny.toml
         trainer run trainer/recipes/tiny.toml --seed 1 --out runs/tiny-1
-        trainer run trainer/recipes/tiny-sft.toml
+        trainer run trainer/recipes/tiny-four.toml --out runs/four
+        trainer run trainer/recipes/tiny-sft.toml --baseline runs/four
         trainer summary runs/tiny runs/tiny-1
     """
     from trainer import reporting
@@ -52,16 +57,16 @@ def run(
     from trainer.experiment import Experiment
     from trainer.local import LocalStack
     from trainer.policy import find_checkpoint
-    from trainer.summary import begin, conclude
+    from trainer.results import begin, conclude
 
-    with plain_errors(), ExitStack() as stack:
+    with plain_errors(), processes.ended_by_sigterm(), ExitStack() as stack:
         plan = Recipe.load(recipe)
         reporting.check(plan.training.report_to)
         plan = plan if seed is None else plan.seeded(seed)
         plan = plan if steps is None else plan.lasting(steps)
         plan = plan.model_copy(update={"model": str(find_checkpoint(plan.model))})
         directory = out or Path("runs") / plan.name
-        begin(directory, plan.name, plan.seed)
+        before = begin(directory, plan, baseline)
         began = time.monotonic()
 
         def say(text: str) -> None:
@@ -113,6 +118,7 @@ def run(
             "store": store,
             "root": root,
             "sandbox": box,
+            "baseline": before,
             "evaluated": evaluated,
             "say": say,
         }
@@ -121,7 +127,8 @@ def run(
         else:
             Apprentice(**lab, demonstrated=demonstrated, taught=taught).run()
         if plan.evaluation.tasks is not None:
-            ends = [Run.load(Reader(store), plan.evaluation_name(step)) for step in (0, plan.updates)]
+            after = Run.load(Reader(store), plan.evaluation_name(plan.updates))
+            ends = [before or Run.load(Reader(store), plan.evaluation_name(0)), after]
             console.print(differences_table(*ends))
             conclude(directory, ends)
         say(f"done; look at it with: replay list --store {store_url}")

@@ -28,9 +28,10 @@ def summary(
     """
     from trainer import summary as summaries
     from trainer.display import changes_table
+    from trainer.results import Finished
 
     with plain_errors():
-        found = summaries.changes([summaries.Finished.load(directory) for directory in directories])
+        found = summaries.changes([Finished.load(directory) for directory in directories])
         console.print(changes_table(found))
         if markdown is not None:
             markdown.write_text(summaries.markdown(found))
