@@ -56,7 +56,7 @@ demo: install  ## a real harness, real vLLM, one GRPO step, on a tiny model (MOD
 learn: install  ## GRPO on the tiny model until it solves more of the held-out tasks (SEED=1 for another)
 	$(VENV)/bin/trainer run trainer/recipes/tiny.toml --seed $(SEED) --out runs/learn-$(SEED)
 
-RESULTS := tiny-one tiny-four tiny-sft tiny-four-fewer-calls
+RESULTS := tiny-four tiny-one tiny-sft tiny-four-fewer-calls
 
 results: install  ## the four experiments on the tiny model, three seeds each, and their table (SEEDS="0 1 2"; an hour or two)
 	for seed in $(SEEDS); do for recipe in $(RESULTS); do \
