@@ -33,7 +33,15 @@ class WeightServer:
     _http: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self._http = httpx.Client(base_url=self.url, timeout=_RELOAD_SECONDS, trust_env=False, transport=self.transport)
+        # vLLM closes connections that are idle for five seconds, and minutes of training lie between two pushes: one
+        # that is kept could be closed in the very moment that it is used again.
+        self._http = httpx.Client(
+            base_url=self.url,
+            timeout=_RELOAD_SECONDS,
+            trust_env=False,
+            transport=self.transport,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
 
     def __enter__(self) -> Self:
         return self
