@@ -23,18 +23,24 @@ def tutor(teacher: Teacher, student: LocalStack, stack: ExitStack, *, seed: int)
     logs = student.logs / "teacher"
     engine = teacher.engine or ""
     if teacher.script is not None:
-        engine = _script(teacher.script, student.model, logs, stack, seed)
+        engine = scripted(teacher.script, logs / "script.log", stack, model=student.model, seed=seed)
     local = replace(student, model=teacher.model or "", engine=engine, logs=logs, stack=stack, lora_rank=None)
     local.start()
     return local
 
 
-def _script(script: Path, model: str, logs: Path, stack: ExitStack, seed: int) -> str:
-    """`tap scripted`; its address."""
+def scripted(script: Path, log: Path, stack: ExitStack, *, model: str = "", seed: int | None = None) -> str:
+    """Start `tap scripted` on `script` until `stack` ends it; its address.
+
+    `model` names the files of its tokens (empty: one token a byte); the script finds `seed` in TEACHER_SEED. Raises
+    processes.ProcessFailed with the tail of `log`.
+    """
     port = processes.free_port()
-    argv = [str(Path(sys.executable).with_name("tap")), "scripted", str(script), "--model", model, "--port", str(port)]
-    process = processes.start(argv, log=logs / "script.log", env={**os.environ, "TEACHER_SEED": str(seed)})
+    argv = [str(Path(sys.executable).with_name("tap")), "scripted", str(script), "--port", str(port)]
+    argv += ["--model", model] if model else []
+    environment = os.environ | ({} if seed is None else {"TEACHER_SEED": str(seed)})
+    process = processes.start(argv, log=log, env=environment)
     stack.callback(processes.stop, process)
     engine = f"http://127.0.0.1:{port}"
-    serve.wait_ready(engine, process, log=logs / "script.log", timeout=_READY_SECONDS)
+    serve.wait_ready(engine, process, log=log, timeout=_READY_SECONDS)
     return engine

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy.exc import DBAPIError
 from tokenizers import Tokenizer
 
-from replay import show
+from replay import show, versions
 from replay.reader import Reader
 from replay.store import Store
 from replay.tokens import visible
@@ -118,6 +118,7 @@ def _templates() -> Environment:
         "count": lambda number: f"{number:,}",
         "reward": lambda number: "–" if number is None else f"{number:.4g}",
         "seconds": _seconds,
+        "versions": versions.told,
         "clock": lambda at: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)),
         "minute": lambda at: time.strftime("%Y-%m-%d %H:%M", time.localtime(at)),
         "figure": lambda value: f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value),

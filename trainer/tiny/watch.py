@@ -4,7 +4,6 @@ The real program runs behind the real proxy; in the model's place is `probe.py`.
 """
 
 import asyncio
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,13 +14,13 @@ import typer
 from certs import harnesses as table
 from replay.reader import Reader
 from replay.store import Store
-from trainer import processes, serve
 from trainer.local import LocalStack
 from trainer.plan import Plan, Runner
 from trainer.rollout import rollout
 from trainer.tasks import load_tasks
 from trainer.tiny import probe
 from trainer.tiny.watched import Watched
+from trainer.tutor import scripted
 
 RUN = "watch"
 
@@ -36,17 +35,6 @@ def write_task(folder: Path) -> None:
     script.chmod(0o755)
 
 
-def start_scripted(script: Path, log: Path, stack: ExitStack) -> str:
-    """Start `tap scripted` on `script` until `stack` ends it; returns its address."""
-    port = processes.free_port()
-    tap = Path(sys.executable).with_name("tap")
-    process = processes.start([str(tap), "scripted", str(script), "--port", str(port)], log=log)
-    stack.callback(processes.stop, process)
-    address = f"http://127.0.0.1:{port}"
-    serve.wait_ready(address, process, log=log, timeout=60.0)
-    return address
-
-
 def main(
     names: Annotated[list[str], typer.Argument(help="Harnesses of `tap harness list`.")],
     out: Annotated[Path, typer.Option(help="Folder for what was seen.")],
@@ -58,7 +46,7 @@ def main(
         folder = Path(scratch).resolve()
         url = f"sqlite:///{folder}/record.db"
         local = LocalStack(model="", store_url=url, home=folder / "home", logs=folder, stack=stack, say=typer.echo)
-        local.engine = start_scripted(Path(probe.__file__), folder / "scripted.log", stack)
+        local.engine = scripted(Path(probe.__file__), folder / "scripted.log", stack)
         local.start()
         write_task(folder / "tasks" / "probe")
         specs = [table.get(name) for name in names]
