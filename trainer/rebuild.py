@@ -79,8 +79,14 @@ def step_again(rows: Sequence[Credited], stored: StoredBatch, run: Path) -> list
     """Make the step of a batch again; the names of the tensors that differ from what it made then.
 
     `run` is the directory of `trainer grpo`, which keeps the weights, adapters and moments of its last steps. Raises
-    FileNotFoundError when those before this step are gone.
+    FileNotFoundError when those before this step are gone, ValueError for a step of several processes, whose sums have
+    another order.
     """
+    if (processes := (stored.batch.stats or {}).get("processes", 1)) != 1:
+        raise ValueError(
+            f"batch {stored.batch.id} was made by {processes} processes: its rows can be made again to the bit by one, "
+            "its weights cannot"
+        )
     made = _kept(Path(str(stored.batch.checkpoint)), "config.json")
     learner = _learner_before(stored, made, run)
     learner.step(rows)

@@ -240,6 +240,9 @@ def test_a_step_is_rebuilt_to_the_bit(tmp_path: Path, store: Store, lora: Lora |
             step_again(rebuild(reader, second), second, tmp_path / "out")
         against = [replace(item, advantage=-item.advantage) for item in rebuild(reader, last)]
         assert step_again(against, last, tmp_path / "out") != [], "other rows give other weights"
+        last.batch.stats = {**last.batch.stats, "processes": 2}
+        with pytest.raises(ValueError, match="batch 3 was made by 2 processes"):
+            step_again(rebuild(reader, last), last, tmp_path / "out")
         with store.engine.begin() as connection:
             connection.execute(update(Turn).where(Turn.session_id == 1).values(logprobs=[-9.0] * 5))
         with pytest.raises(Changed, match="are not those that were trained"):
