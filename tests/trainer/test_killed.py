@@ -24,7 +24,7 @@ from trainer.rebuild import differing
 pytestmark = pytest.mark.slow
 
 PLACES = [
-    "trainer.grpo:_LossEngine._compute_loss",  # in the update
+    "trainer.loss_engine:LossEngine._compute_loss",  # in the update
     "+trainer.grpo:Learner.step",  # after it, nothing written
     "trainer.export:_replace",  # weights written, not in their place
     "+trainer.training:export",
