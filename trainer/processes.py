@@ -58,7 +58,14 @@ def signal_group(leader: int, signum: int) -> None:
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
     """SIGTERM, a supervisor's way to say it, does what Ctrl-C does: the block is left, and with it its children end."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def interrupt(*_: object) -> None:
+        if callable(signal.getsignal(signal.SIGINT)):
+            signal.raise_signal(signal.SIGINT)  # asyncio has a handler of its own while it runs
+        else:
+            raise KeyboardInterrupt  # SIGINT is ignored: a script started this in the background
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

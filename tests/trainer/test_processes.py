@@ -8,13 +8,17 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from trainer import processes
 
 WAITS = """
-import sys, time
+import signal, sys, time
 from contextlib import ExitStack
 from pathlib import Path
 from trainer import processes
+
+signal.signal(signal.SIGINT, signal.SIG_IGN if sys.argv[2] == "ignored" else signal.default_int_handler)
 
 with processes.ended_by_sigterm(), ExitStack() as stack:
     child = processes.start(["sleep", "100"], log=Path(sys.argv[1]))
@@ -24,10 +28,10 @@ with processes.ended_by_sigterm(), ExitStack() as stack:
 """
 
 
-def test_sigterm_ends_children_as_an_interrupt_does(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", WAITS, str(tmp_path / "log")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as parent:
+@pytest.mark.parametrize("sigint", ["heard", "ignored"])
+def test_sigterm_ends_children_as_an_interrupt_does(tmp_path: Path, sigint: str) -> None:
+    argv = [sys.executable, "-c", WAITS, str(tmp_path / "log"), sigint]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.send_signal(signal.SIGTERM)
