@@ -211,14 +211,26 @@ def differences_table(before: Run, after: Run) -> Table:
     return table
 
 
-def changes_table(changes: Sequence[Change]) -> Table:
-    """Finished experiments: a line a recipe and harness."""
+_NARROW = (0, 1, 2, 3, 5)
+"""Columns of `summary.rows` that eighty columns hold: all but the seeds and the number of sessions."""
+
+
+def changes_table(changes: Sequence[Change], width: int) -> Table:
+    """Finished experiments: a line a recipe and harness. Less than a `width` of 120 columns holds only the figures."""
     table = Table(title="Tasks solved before and after, with 95 % intervals", title_justify="left")
     heads, *rows = summary.rows(changes)
-    for at, head in enumerate(heads):
-        table.add_column(head, justify="right" if at > 1 else "left", no_wrap=at != 0, overflow="fold")
+    shown = range(len(heads)) if width >= 120 else _NARROW
+    for at in shown:
+        names = at < 2
+        table.add_column(
+            heads[at],
+            justify="left" if names else "right",
+            overflow="fold",
+            no_wrap=not names,
+            min_width=8 if names else 0,
+        )
     for row in rows:
-        table.add_row(*row, end_section=row[1] == ALL)
+        table.add_row(*(row[at] for at in shown), end_section=row[1] == ALL)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,7 @@ tasks = "tasks"
         assert versions == [{"0"}, {"1"}]
     assert "taught 1 examples" in done.stdout
     summary = [sys.executable, "-m", "trainer.cli", "summary", str(out)]
-    shown = subprocess.run(summary, capture_output=True, text=True, check=False, cwd=ROOT)
+    wide = os.environ | {"COLUMNS": "140"}
+    shown = subprocess.run(summary, capture_output=True, text=True, check=False, cwd=ROOT, env=wide)
     assert shown.returncode == 0, shown.stderr
     assert "mini-swe-agent" in shown.stdout

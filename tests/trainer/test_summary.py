@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from replay.reader import Reader
 from replay.store import Store
 from tests.trainer.test_evaluation import record
 from trainer.cli import app
+from trainer.display import changes_table
 from trainer.evaluation import Run
 from trainer.recipe import Evaluation, Recipe, Rollouts, Training
 from trainer.results import Finished, begin, conclude
@@ -118,6 +121,17 @@ def test_what_is_no_finished_experiment_is_named(two_seeds: list[Path], tmp_path
     one = Finished.load(two_seeds[0])
     with pytest.raises(ValueError, match="are both small with seed 1"):
         changes([one, one])
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_figures_stay_in_one_piece_however_narrow_the_terminal(two_seeds: list[Path], width: int) -> None:
+    console = Console(width=width, record=True, file=io.StringIO())
+    found = changes([Finished.load(folder) for folder in two_seeds])
+    console.print(changes_table(found, console.width))
+    text = console.export_text()
+    assert "25.0 → 44.4" in text
+    assert "+12.5 (" in text
+    assert ("seeds" in text) == (width == 140)
 
 
 def task_set(folder: Path, *names: str) -> Path:

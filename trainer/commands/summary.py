@@ -32,7 +32,7 @@ def summary(
 
     with plain_errors():
         found = summaries.changes([Finished.load(directory) for directory in directories])
-        console.print(changes_table(found))
+        console.print(changes_table(found, console.width))
         if markdown is not None:
             markdown.write_text(summaries.markdown(found))
             errors.print(f"table: {markdown}")
