@@ -57,7 +57,7 @@ async def test_every_token_of_a_harness_session_is_exact(
     assert [(c.prompt, c.ids, c.logprobs) for c in wiretap.completions] == [
         (prompt, ids, pytest.approx(logprobs, abs=1e-6)) for prompt, ids, logprobs in stored
     ]
-    assert all(c.prompt_as_seen in (None, c.prompt) for c in wiretap.completions)
+    assert all(c.prompt_as_seen == c.prompt for c in wiretap.completions)
     assert [t.usage and t.usage["completion"] for t in turns] == [len(ids) for _, ids, _ in stored]
     # One conversation, one sequence (T2).
     assert [t.parent_id for t in turns] == [None, *(t.id for t in turns[:-1])]

@@ -1,4 +1,7 @@
-"""A transparent hop between the gateway and vLLM that keeps what vLLM really said: the witness for T1."""
+"""A hop between the gateway and vLLM that keeps what vLLM really said: the witness for T1.
+
+It asks for one thing more than the gateway does: that vLLM says which prompt it saw.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,8 @@ class Wiretap:
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
+        if request.path == "/inference/v1/generate":
+            body = orjson.dumps({**orjson.loads(body), "return_token_ids": True})
         headers = {"content-type": request.content_type}
         async with self._http.request(
             request.method, self.target + request.path_qs, data=body, headers=headers
