@@ -15,8 +15,8 @@ import typer
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.tasks import Task, load_tasks
-from trainer.tiny.harness import SUBMIT, Harness, Message, MiniSweAgent, run
-from trainer.tiny.probe import LISTS, SHELLS
+from trainer.tiny.harness import Harness, Message, MiniSweAgent, run
+from trainer.tiny.shells import LISTS, SHELLS, SUBMIT
 from trainer.tiny.watched import Watched
 
 MAX_CALLS = 8

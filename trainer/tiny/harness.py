@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import yaml
 from jinja2 import Environment, StrictUndefined, Template
 
-SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+from trainer.tiny.shells import SUBMIT
+
 Message = dict[str, Any]
 
 

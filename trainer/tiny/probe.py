@@ -4,25 +4,14 @@ It runs five commands whose output is known, one a turn, and ends: what comes ba
 what a command printed, that it printed nothing, and that it failed.
 """
 
-import json
 from typing import Any
+
+from trainer.tiny.shells import FINISHED, SUBMIT, called
 
 PROMPT = "Run the five probes"
 COMMANDS = ("cat list.txt", "test -e list.txt", "cat missing.txt", "ls; false", "test -e missing.txt")
 SHOWN, COMPLAINT, LISTED = "pear\napple\n", "cat: missing.txt: No such file or directory\n", "list.txt\n"
 """What the first prints, the third to its standard error, the fourth before it fails."""
-SHELLS = {"bash": "command", "Bash": "command", "run_commands": "commands"}
-"""Tools that run a command, and the argument that takes it."""
-LISTS = {"commands"}
-"""Arguments that take several commands."""
-FINISHED = "Done."
-SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-
-
-def arguments_of(tool: str, command: str) -> dict[str, Any]:
-    """What `tool` takes to run `command`. Raises KeyError for a tool that runs none."""
-    name = SHELLS[tool]
-    return {name: [command] if name in LISTS else command}
 
 
 def reply(prompt: Any) -> str:
@@ -34,7 +23,4 @@ def reply(prompt: Any) -> str:
     steps = COMMANDS + ((SUBMIT,) if any(SUBMIT in text for text in texts) else ())
     if done >= len(steps):
         return FINISHED
-    names = [(tool.get("function") or tool)["name"] for tool in prompt.tools]
-    tool = next(name for name in names if name in SHELLS)
-    call = {"name": tool, "arguments": arguments_of(tool, steps[done])}
-    return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+    return called(prompt.tools, steps[done])

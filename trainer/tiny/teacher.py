@@ -15,13 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trainer.tiny.shells import FINISHED, SUBMIT, called
 from trainer.tiny.world import Example, draw_example
 
 TASKS = Path(__file__).parents[1] / "tasksets" / "tiny-train"
 MISTAKES = float(os.environ.get("TEACHER_MISTAKES", "0.25"))
-SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""What ends mini-swe-agent, whose prompt says so; the others end with a reply that calls nothing."""
-DONE = "Done."
 _CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 _random = random.Random(os.environ.get("TEACHER_SEED"))
 
@@ -32,18 +30,18 @@ def reply(prompt: Any) -> str:
     Raises LookupError for tools or a task that it does not know.
     """
     if not prompt.tools:  # a side call: a title, say
-        return DONE
+        return FINISHED
     example, since = _task([(role, text) for role, text in prompt.messages])
     done = [command for role, text in prompt.messages[since:] if role == "assistant" for command in _commands(text)]
     wrong = [command for command in example.wrong if command != example.look]
     if example.look is not None and example.look not in done:
-        return _call(prompt.tools, example.look)
+        return called(prompt.tools, example.look)
     if example.right not in done:
         erred = any(command in done for command in wrong)
         errs = not erred and _random.random() < MISTAKES
-        return _call(prompt.tools, _random.choice(wrong) if errs else example.right)
+        return called(prompt.tools, _random.choice(wrong) if errs else example.right)
     asked = any(SUBMIT in text for role, text in prompt.messages if role != "assistant")
-    return _call(prompt.tools, SUBMIT) if asked else DONE
+    return called(prompt.tools, SUBMIT) if asked else FINISHED
 
 
 @cache
@@ -75,18 +73,3 @@ def _commands(text: str) -> list[str]:
         arguments = json.loads(match)["arguments"]
         found += arguments.get("commands") or [arguments["command"]]
     return found
-
-
-def _call(tools: list[dict[str, Any]], command: str) -> str:
-    """A call of the first shell among `tools`, in the model's markup."""
-    for tool in tools:
-        match tool.get("function", tool)["name"]:
-            case "bash" | "Bash" as name:
-                arguments: dict[str, Any] = {"command": command}
-            case "run_commands" as name:
-                arguments = {"commands": [command]}
-            case _:
-                continue
-        return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-    names = ", ".join(tool.get("function", tool)["name"] for tool in tools)
-    raise LookupError(f"none of the tools is a shell that it knows: {names}")

@@ -20,8 +20,8 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from trainer.tiny.harness import SUBMIT, Message, MiniSweAgent, Output, call
-from trainer.tiny.probe import FINISHED, SHELLS, arguments_of
+from trainer.tiny.harness import Message, MiniSweAgent, Output, call
+from trainer.tiny.shells import FINISHED, SHELLS, SUBMIT, arguments_of
 from trainer.tiny.world import FILES, WORDS
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

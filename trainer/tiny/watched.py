@@ -13,6 +13,7 @@ from typing import Any
 
 from trainer.tiny import probe
 from trainer.tiny.harness import Message, Output
+from trainer.tiny.shells import FINISHED, SHELLS, arguments_of
 
 _TASK, _FOLDER, _ROOT, _OUTPUT, _QUOTED, _COMMAND, _STATUS = (f"\x01{name}\x01" for name in "tfroqcs")
 _KINDS = ("shown", "silent", "failed", "failed_listed", "failed_silent")
@@ -53,7 +54,7 @@ class Watched:
             name=name,
             opening=opening,
             tools=tools,
-            shell=next(tool["name"] for tool in tools if tool["name"] in probe.SHELLS),
+            shell=next(tool["name"] for tool in tools if tool["name"] in SHELLS),
             results={
                 kind: _gaps(text, printed, command)
                 for kind, text, printed, command in zip(_KINDS, told, _PRINTED, probe.COMMANDS, strict=False)
@@ -85,7 +86,7 @@ class Watched:
 
     def call(self, command: str) -> Message:
         """The assistant message that runs `command`."""
-        function = {"name": self.shell, "arguments": probe.arguments_of(self.shell, command)}
+        function = {"name": self.shell, "arguments": arguments_of(self.shell, command)}
         calls = [{"type": "function", "id": "call_0", "function": function}]
         return {"role": "assistant", "content": "", "tool_calls": calls}
 
@@ -105,7 +106,7 @@ class Watched:
 
     def finish(self) -> Message:
         """The assistant message that ends a session."""
-        return {"role": "assistant", "content": probe.FINISHED}
+        return {"role": "assistant", "content": FINISHED}
 
 
 def _cut(text: str, folder: Path, root: Path) -> str:
