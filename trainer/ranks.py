@@ -46,6 +46,11 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def launched() -> int:
+    """How many processes the launcher started; 1 without one."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def size() -> int:
     """How many processes work together: 1 outside :func:`joined`."""
     if _crew.orders is None:
@@ -62,7 +67,7 @@ def joined() -> Iterator[None]:
     An error on rank 0 that leaves this block ends the other ranks too, unless all are in the middle of an order. Then
     they cannot hear of it, and the launcher ends them when this process is gone; so it does where another rank fails.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if launched() == 1:
         yield
         return
     import torch
@@ -85,9 +90,8 @@ def joined() -> Iterator[None]:
 
 def check_joined() -> None:
     """Raise ValueError where the launcher started processes that do not work together."""
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if launched != size():
-        raise ValueError(f"this command is one process: started as {launched}, each would do all of it")
+    if launched() != size():
+        raise ValueError(f"this command is one process: started as {launched()}, each would do all of it")
 
 
 def check_precision(bf16: bool) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from pathlib import Path
+
+from trainer import ranks
 
 _INSTEAD = "Use --follow, which trains on the record in the same way on any machine."
 _PACKED = {"full_attention", "sliding_attention"}
@@ -25,8 +26,8 @@ def check_machine() -> None:
             "--async needs the package `kernels`, from which TRL has FlashAttention 3: pip install kernels. Or: "
             f"{_INSTEAD}"
         )
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError(f"--async trains in one process, and {os.environ['WORLD_SIZE']} were launched. {_INSTEAD}")
+    if (processes := ranks.launched()) > 1:
+        raise ValueError(f"--async trains in one process, and {processes} were launched. {_INSTEAD}")
 
 
 def check_model(checkpoint: Path) -> None:
