@@ -10,7 +10,7 @@ from replay.schema import Session
 from trainer.selection import Lag, Selection
 
 if TYPE_CHECKING:  # torch comes with it
-    from trainer.grpo import StepMetrics
+    from trainer.metrics import StepMetrics
 
 
 def figures(metrics: StepMetrics, selection: Selection, *, current: int) -> dict[str, float]:

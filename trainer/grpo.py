@@ -23,6 +23,7 @@ from trainer.adapters import Lora
 from trainer.batches import Credited
 from trainer.library import GRPOConfig
 from trainer.loss_engine import Batch, LossEngine, no_reward
+from trainer.metrics import StepMetrics
 from trainer.policy import Policy
 from trainer.shares import share
 
@@ -53,31 +54,6 @@ class Settings:
     def upper(self) -> float:
         """`epsilon_high`, or what suits the loss."""
         return self.epsilon_high if self.epsilon_high is not None else {"dapo": 0.28, "cispo": 5.0}[self.loss]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepMetrics:
-    """What one update saw. Everything but `gradient_norm` is from before the update.
-
-    `logprob_gap_max` and `logprob_gap_mean` are |logprob now - logprob recorded| in nats over the trained tokens.
-    `ratio_mean` and `ratio_max` are of exp(now - recorded); `clip_share` is the part of the tokens whose gradient the
-    clipping removes; `entropy` is nats a token. On several processes everything is of all of them; `micro_batches` is
-    then how many each computed.
-    """
-
-    loss: float
-    gradient_norm: float
-    logprob_gap_max: float
-    logprob_gap_mean: float
-    ratio_mean: float
-    ratio_max: float
-    clip_share: float
-    entropy: float
-    tokens_trained: int
-    rows: int
-    micro_batches: int
-    processes: int
-    seconds: float
 
 
 @dataclass(slots=True)
@@ -145,21 +121,7 @@ class Learner:
             raise RuntimeError(f"{tokens} tokens reached the loss, not the {total} of the rows")
         if not all(math.isclose(seen.norm, every[0].norm, rel_tol=1e-4) for seen in every):
             raise RuntimeError(f"the ranks made different updates: gradient norms {[seen.norm for seen in every]}")
-        return StepMetrics(
-            loss=sum(seen.loss for seen in every),
-            gradient_norm=every[0].norm,
-            logprob_gap_max=max(seen.gap_max for seen in every),
-            logprob_gap_mean=sum(seen.gap for seen in every) / total,
-            ratio_mean=sum(seen.ratio for seen in every) / total,
-            ratio_max=max(seen.ratio_max for seen in every),
-            clip_share=sum(seen.clipped for seen in every) / total,
-            entropy=sum(seen.entropy for seen in every) / total,
-            tokens_trained=total,
-            rows=len(rows),
-            micro_batches=len(micro),
-            processes=len(every),
-            seconds=time.monotonic() - began,
-        )
+        return StepMetrics.of(every, rows=len(rows), micro_batches=len(micro), seconds=time.monotonic() - began)
 
     def _engine(self, micro: Sequence[Batch], temperature: float, scratch: Path) -> LossEngine:
         config = GRPOConfig(

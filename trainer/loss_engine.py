@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,23 +17,9 @@ from torch.utils.data import DataLoader
 
 from trainer import ranks
 from trainer.library import GRPOTrainer
+from trainer.metrics import Seen
 
 Batch = dict[str, torch.Tensor]
-
-
-@dataclass(slots=True)
-class Seen:
-    """Sums over the trained tokens of one step, and the norm of its gradient, which is the same on every rank."""
-
-    loss: float = 0.0
-    tokens: int = 0
-    gap: float = 0.0
-    gap_max: float = 0.0
-    ratio: float = 0.0
-    ratio_max: float = 0.0
-    clipped: float = 0.0
-    entropy: float = 0.0
-    norm: float = 0.0
 
 
 class LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
@@ -83,23 +68,13 @@ class LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
         if not trained.any():
             return  # idle, while other ranks compute
         now, entropies = (tensor[trained].double() for tensor in self._last)
-        gap = now - inputs["old_per_token_logps"][trained].double()
-        ratio = gap.exp()
+        old = inputs["old_per_token_logps"][trained].double()
         gain = inputs["advantages"].unsqueeze(1).expand_as(trained)[trained]
-        if self.loss_type == "cispo":
-            # CISPO caps the weight of a token and keeps its gradient: counted is what the cap touches.
-            clipped = ratio > self.epsilon_high
-        else:
-            too_likely = (ratio > 1 + self.epsilon_high) & (gain > 0)
-            clipped = too_likely | ((ratio < 1 - self.epsilon_low) & (gain < 0))
-        self.seen.loss += loss
-        self.seen.tokens += int(trained.sum())
-        self.seen.gap += gap.abs().sum().item()
-        self.seen.gap_max = max(self.seen.gap_max, gap.abs().max().item())
-        self.seen.ratio += ratio.sum().item()
-        self.seen.ratio_max = max(self.seen.ratio_max, ratio.max().item())
-        self.seen.clipped += clipped.double().sum().item()
-        self.seen.entropy += entropies.sum().item()
+        # CISPO has no lower bound, and its upper one is of the weight itself.
+        low, high = (
+            (None, self.epsilon_high) if self.loss_type == "cispo" else (1 - self.epsilon_low, 1 + self.epsilon_high)
+        )
+        self.seen.add(loss, now, old, gain, entropies, low=low, high=high)
 
 
 def no_reward(**_: Any) -> list[float]:

@@ -31,7 +31,8 @@ from trainer.advantages import NothingToTrain
 from trainer.batches import Credited
 from trainer.export import export
 from trainer.figures import figures
-from trainer.grpo import Learner, Settings, StepMetrics
+from trainer.grpo import Learner, Settings
+from trainer.metrics import StepMetrics
 from trainer.notes import write_note
 from trainer.policy import Policy, find_checkpoint, load_policy, text_prompts, token_logprobs
 from trainer.push import BF16_TOLERANCE, FP32_TOLERANCE, Pushed, Reload, Way, WeightServer, next_version, push

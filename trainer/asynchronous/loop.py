@@ -30,7 +30,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import AutoTokenizer, PrinterCallback
 
 from trainer.asynchronous.feed import Ended, PushTransfer, RecordWorker
-from trainer.grpo import Settings, StepMetrics
+from trainer.grpo import Settings
+from trainer.metrics import Seen, StepMetrics
 from trainer.notes import read_note
 from trainer.policy import Policy
 from trainer.sequences import Row
@@ -141,8 +142,7 @@ class RecordTrainer(AsyncGRPOTrainer):  # type: ignore[misc] # TRL is untyped
 
     def __init__(self, **kwargs: Any) -> None:
         self.measured: StepMetrics | None = None
-        self._seen: list[torch.Tensor] = []
-        self._losses: list[float] = []
+        self._seen = Seen()
         self._tokens = 0
         self._output: Any = None
         super().__init__(**kwargs)
@@ -160,13 +160,19 @@ class RecordTrainer(AsyncGRPOTrainer):  # type: ignore[misc] # TRL is untyped
     def training_step(self, model: Any, inputs: list[MicroBatch], num_items_in_batch: Any = None) -> torch.Tensor:
         """Accumulate the gradient of a whole step; measure it."""
         began = time.monotonic()
-        self._seen, self._losses = [], []
+        self._seen = Seen()
         self._tokens = sum(int(micro["global_n_tokens"][0]) for micro in inputs)
         total = torch.zeros((), device=self.args.device)
         for micro in inputs:
             total += super().training_step(model, micro, num_items_in_batch)
-        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-        self.measured = self._measured(inputs, norm.item(), began)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        self._seen.norm = torch.nn.utils.get_total_norm(gradients).item()
+        self.measured = StepMetrics.of(
+            [self._seen],
+            rows=len(self.rollout_worker.taken.selection.rows),
+            micro_batches=len(inputs),
+            seconds=time.monotonic() - began,
+        )
         return total
 
     def compute_loss(self, model: Any, inputs: MicroBatch, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -181,34 +187,12 @@ class RecordTrainer(AsyncGRPOTrainer):  # type: ignore[misc] # TRL is untyped
         now, entropy = (self._output[name].detach().flatten()[at].double() for name in ("log_probs", "entropy"))
         self._output = None
         old, gain = (inputs[name][kept].double() for name in ("old_log_probs", "advantages"))
-        self._seen.append(torch.stack([now, old, gain, entropy]).cpu())
-        self._losses.append(loss.item())
+        low, high = 1 - self.epsilon_low, 1 + self.epsilon_high
+        self._seen.add(loss.item(), now, old, gain, entropy, low=low, high=high)
         return loss
 
     def _remember(self, module: Any, args: Any, output: Any) -> None:
         self._output = output
-
-    def _measured(self, inputs: list[MicroBatch], norm: float, began: float) -> StepMetrics:
-        now, old, gain, entropy = torch.cat(self._seen, dim=1)
-        gap = now - old
-        ratio = gap.exp()
-        too_likely = (ratio > 1 + self.epsilon_high) & (gain > 0)
-        clipped = too_likely | ((ratio < 1 - self.epsilon_low) & (gain < 0))
-        return StepMetrics(
-            loss=sum(self._losses),
-            gradient_norm=norm,
-            logprob_gap_max=gap.abs().max().item(),
-            logprob_gap_mean=gap.abs().mean().item(),
-            ratio_mean=ratio.mean().item(),
-            ratio_max=ratio.max().item(),
-            clip_share=clipped.double().mean().item(),
-            entropy=entropy.mean().item(),
-            tokens_trained=self._tokens,
-            rows=len(self.rollout_worker.taken.selection.rows),
-            micro_batches=len(inputs),
-            processes=1,
-            seconds=time.monotonic() - began,
-        )
 
 
 class _Steps(IterableDataset[list[MicroBatch]]):
