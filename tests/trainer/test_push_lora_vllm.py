@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from replay.reader import Reader
 from replay.store import Store
 from replay.writer import Recorder
 from tests.conftest import TINY
+from tests.trainer.in_flight import sample_across
 from tests.trainer.recording import record_session, record_turn
 from trainer import serve
 from trainer.adapters import Lora
@@ -145,42 +144,13 @@ def test_a_request_in_flight_goes_on_under_the_new_adapter(server: WeightServer,
     old, new = make_adapter(tmp_path, 1), make_adapter(tmp_path, 2)
     for _ in range(5):
         swap(server, old.path, "1", HotLoad())
-        ids, logprobs = _sample_across(server, new.path)
+        ids, logprobs = sample_across(server.url, "policy", PROMPTS[0], lambda: swap(server, new.path, "2", HotLoad()))
         everything = [*PROMPTS[0], *ids]
         assert gap(logprobs[:10], old.score(everything, 300)[:10]) < 1e-3
         if gap(logprobs[-10:], old.score(everything, 300)[-10:]) >= 1e-3:
             assert gap(logprobs[-10:], new.score(everything, 300)[-10:]) < 1e-3
             return
     pytest.skip("the request was over before the swap each time: this machine schedules the two too far apart")
-
-
-def _sample_across(server: WeightServer, new: Path) -> tuple[list[int], list[float]]:
-    """Sample a long completion, and load `new` as soon as it has begun."""
-    ids: list[int] = []
-    logprobs: list[float] = []
-    started = threading.Event()
-
-    def stream() -> None:
-        body = {
-            "model": "policy", "prompt": PROMPTS[0], "max_tokens": 1500, "ignore_eos": True, "temperature": 1.0,
-            "logprobs": 0, "return_token_ids": True, "stream": True,
-        }  # fmt: skip
-        with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as response:
-            for line in response.iter_lines():
-                if line.startswith("data: {"):
-                    [choice] = json.loads(line[6:])["choices"]
-                    ids.extend(choice["token_ids"])
-                    logprobs.extend(choice["logprobs"]["token_logprobs"])
-                    if len(ids) > 20:
-                        started.set()
-
-    thread = threading.Thread(target=stream)
-    thread.start()
-    assert started.wait(60)
-    swap(server, new, "2", HotLoad())
-    thread.join(120)
-    assert len(ids) == len(logprobs) == 1500
-    return ids, logprobs
 
 
 async def test_calls_through_the_gateway_are_sampled_with_the_adapter(server: WeightServer, tmp_path: Path) -> None:

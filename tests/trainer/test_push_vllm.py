@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.trainer.conftest import RunningVllm, make_checkpoint
+from tests.trainer.in_flight import sample_across
 from trainer.export import export
 from trainer.policy import load_policy, token_logprobs
 from trainer.push import PushMismatch, WeightServer, push, swap
@@ -111,7 +109,9 @@ def test_a_request_in_flight_goes_on_under_the_new_weights(vllm: RunningVllm, fi
     for _ in range(5):
         with WeightServer(vllm.url) as server:
             swap(server, first.path, "0")
-            ids, logprobs = _sample_across(server, vllm, other)
+            ids, logprobs = sample_across(
+                vllm.url, str(vllm.checkpoint), PROMPTS[0], lambda: swap(server, other.path, "1")
+            )
         old = first.score([*PROMPTS[0], *ids], len(PROMPTS[0]))
         new = other.score([*PROMPTS[0], *ids], len(PROMPTS[0]))
         assert _gap(logprobs[:10], old[:10]) < 1e-3
@@ -119,32 +119,3 @@ def test_a_request_in_flight_goes_on_under_the_new_weights(vllm: RunningVllm, fi
             assert _gap(logprobs[-10:], new[-10:]) < 1e-3
             return
     pytest.skip("the request was over before the swap each time: this machine schedules the two too far apart")
-
-
-def _sample_across(server: WeightServer, vllm: RunningVllm, other: Weights) -> tuple[list[int], list[float]]:
-    """Sample a long completion, and swap the weights as soon as it has begun."""
-    ids: list[int] = []
-    logprobs: list[float] = []
-    started = threading.Event()
-
-    def stream() -> None:
-        body = {
-            "model": str(vllm.checkpoint), "prompt": PROMPTS[0], "max_tokens": 1500, "ignore_eos": True,
-            "temperature": 1.0, "logprobs": 0, "return_token_ids": True, "stream": True,
-        }  # fmt: skip
-        with httpx.stream("POST", f"{vllm.url}/v1/completions", json=body, timeout=120) as response:
-            for line in response.iter_lines():
-                if line.startswith("data: {"):
-                    [choice] = json.loads(line[6:])["choices"]
-                    ids.extend(choice["token_ids"])
-                    logprobs.extend(choice["logprobs"]["token_logprobs"])
-                    if len(ids) > 20:
-                        started.set()
-
-    thread = threading.Thread(target=stream)
-    thread.start()
-    assert started.wait(60)
-    swap(server, other.path, "1")
-    thread.join(120)
-    assert len(ids) == len(logprobs) == 1500
-    return ids, logprobs
