@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ import pytest
 from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.store import Store
-from tests.trainer.conftest import make_checkpoint
+from tests.trainer.recipe_parts import Local, lay_out
 from tests.trainer.test_training import ModelServer
 from trainer import apprentice, lab
 from trainer.apprentice import Apprentice
 from trainer.evaluation import Run
 from trainer.local import LocalStack
-from trainer.plan import Plan
 from trainer.recipe import Recipe, RecipeError
 from trainer.sft import SftReport
 
@@ -65,27 +63,13 @@ def write_recipe(folder: Path, **changes: str | None) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    make_checkpoint(tmp_path / "model", layers=1)
-    for name in ("a", "b", "c"):
-        task = tmp_path / "tasks" / name
-        task.mkdir(parents=True)
-        (task / "prompt.md").write_text("do")
-        (task / "verify.sh").write_text("test -f answer.txt || exit 1\n")
-    (tmp_path / "home").mkdir(mode=0o700)
-    return tmp_path
+    return lay_out(tmp_path)
 
 
 @pytest.fixture
 def store(folder: Path) -> Iterator[Store]:
     with Store.open(f"sqlite:///{folder / 'tap.db'}") as store:
         yield store
-
-
-class Local(LocalStack):
-    """Nothing is started; the fake harness needs no proxy."""
-
-    def through(self, plan: Plan) -> Plan:
-        return replace(plan, home=self.home)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ import pytest
 from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.store import Store
-from tests.trainer.conftest import make_checkpoint
+from tests.trainer.recipe_parts import Local, lay_out
 from tests.trainer.test_reporting import scalars
 from tests.trainer.test_training import ModelServer
 from trainer import experiment, lab
 from trainer.evaluation import Run
 from trainer.experiment import Experiment
-from trainer.local import LocalStack
-from trainer.plan import Plan
 from trainer.recipe import Recipe, RecipeError
 
 pytestmark = pytest.mark.slow
@@ -63,13 +60,7 @@ def write_recipe(folder: Path, **changes: str) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    make_checkpoint(tmp_path / "model", layers=1)
-    for name in ("a", "b", "c"):
-        task = tmp_path / "tasks" / name
-        task.mkdir(parents=True)
-        (task / "prompt.md").write_text("do")
-        (task / "verify.sh").write_text("test -f answer.txt || exit 1\n")
-    return tmp_path
+    return lay_out(tmp_path)
 
 
 @pytest.fixture
@@ -78,19 +69,11 @@ def store(folder: Path) -> Iterator[Store]:
         yield store
 
 
-class Local(LocalStack):
-    """Nothing is started; the fake harness needs no proxy."""
-
-    def through(self, plan: Plan) -> Plan:
-        return replace(plan, home=self.home)
-
-
 @pytest.fixture
 def make(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Any:
     server = ModelServer(folder / "model")
     script = folder / "harness.py"
     script.write_text(HARNESS)
-    (folder / "home").mkdir(mode=0o700)
     spec = Harness(
         name="fake",
         command=("python", str(script), "{task}"),
