@@ -35,6 +35,7 @@ from addons.stored import StoredReplies
 from addons.turn import LiveTurn
 from replay.reader import Reader
 from replay.records import TurnEnd
+from replay.seeds import derived
 from replay.writer import Recorder
 
 logger = logging.getLogger(__name__)
@@ -161,6 +162,7 @@ class Calls:
                     output_cap=min(caps, default=None), stop_ids=tuple(sorted(model.files.stop_ids)),
                     constraint=constraint, top_logprobs=call.top_logprobs,
                     train_constrained=self._config.train_constrained,
+                    seed=None if session.seed is None else derived(session.seed, session.budget.turns),
                 )  # fmt: skip
                 version = await self.backend.engine.weight_version(model.facts)
         except CallError as error:

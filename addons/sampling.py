@@ -37,7 +37,7 @@ class Plan:
 def plan(
     asked: Sampling, *, policy: Policy, prompt_tokens: int, window: int, output_cap: int | None,
     stop_ids: tuple[int, ...], constraint: dict[str, Any] | None, top_logprobs: int = 0,
-    train_constrained: bool = False,
+    train_constrained: bool = False, seed: int | None = None,
 ) -> Plan:  # fmt: skip
     """Parameters for one call.
 
@@ -54,6 +54,7 @@ def plan(
         train_constrained: a constraint alone does not keep the turn from training. Its logprobs are those of the
             constrained distribution, above what the trainer computes: the turn is off-policy, and `structured_outputs`
             among its sampling parameters tells it from others.
+        seed: of the call, where the harness asks for none; None leaves the draw to vLLM.
 
     Raises:
         ContextLengthExceeded: the prompt leaves no room for a single token.
@@ -76,8 +77,8 @@ def plan(
     limits = [room] + [cap for cap in (asked.max_tokens, output_cap) if cap is not None]
     params["max_tokens"] = min(limits)
     params["stop_token_ids"] = list(stop_ids)
-    if asked.seed is not None:
-        params["seed"] = asked.seed
+    if asked.seed is not None or seed is not None:
+        params["seed"] = seed if asked.seed is None else asked.seed
     if asked.logit_bias and policy == "asked":
         params["logit_bias"] = asked.logit_bias
     if constraint is not None:

@@ -26,6 +26,8 @@ from addons.purposes import Known
 from replay.ancestry import Ancestry
 from replay.reader import Reader
 from replay.records import NewSession, Purpose
+from replay.schema import Session
+from replay.seeds import seed_of
 from replay.writer import Recorder
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ class LiveSession:
     """Who called first for its agent: the program that runs the session."""
     summaries: deque[Summary] = field(default_factory=lambda: deque(maxlen=KEEP_SUMMARIES))
     budget: Budget = field(default_factory=Budget)
+    seed: int | None = None
     placing: asyncio.Lock = field(default_factory=asyncio.Lock)
     undelivered: OrderedDict[str, Attempt] = field(default_factory=OrderedDict)
     """By what a retry has in common with the call."""
@@ -203,7 +206,9 @@ class Sessions:
         roots = self._ancestry.roots(session_id)
         mains = [turn for turn in roots if turn.purpose == "main"]
         live = LiveSession(session_id, name, resumed=self._ancestry.has_turns(session_id))
-        live.budget = self._budget(name)
+        row = self._reader.session(name)
+        live.seed = seed_of(row.meta)
+        live.budget = self._budget(row, counted=live.seed is not None)
         live.offers_tools = any(turn.tools is not None for turn in roots)
         live.heads = OrderedDict((turn.id, self._contexts.head_of(turn)) for turn in reversed(mains[:KEEP_SUMMARIES]))
         if roots:
@@ -213,10 +218,9 @@ class Sessions:
             live.toolless = {root for root in live.heads if not self._ancestry.children(root)}
         return live
 
-    def _budget(self, name: str) -> Budget:
-        session = self._reader.session(name)
+    def _budget(self, session: Session, *, counted: bool) -> Budget:
         budget = Budget.of(session.meta)
-        if budget.limited:
+        if budget.limited or counted:
             turns = [turn for turn in self._reader.turns(session) if turn.replays is None]
             budget.turns = sum(turn.status != "failed" or turn.n_sampled > 0 for turn in turns)
             budget.tokens = sum(turn.n_sampled for turn in turns)

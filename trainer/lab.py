@@ -63,6 +63,7 @@ class Lab:
             budget=Budget(turns=chosen.max_turns, tokens=chosen.max_session_tokens),
             sandbox=None if chosen.preload else self.sandbox,
             preload=chosen.preload,
+            seed=self.recipe.seed if chosen.reproducible else None,
             **more,
         )
 

@@ -11,6 +11,7 @@ from certs.harnesses import Harness
 from certs.keys import is_session_name
 from replay.rewards import RewardFile
 from replay.schema import Session
+from replay.seeds import derived
 from trainer.tasks import Task
 from trainer.tasks.sandbox import Sandbox
 
@@ -74,6 +75,8 @@ class Plan:
     sandbox: Sandbox | None = None
     isolate: bool = False
     """Give each harness process a network of its own, whose only way out is the proxy."""
+    seed: int | None = None
+    """What the sessions' sampling follows from; None: each run of them samples anew."""
     preload: bool = False
     """Fork the sessions of harnesses that can be preloaded from one process that has imported them."""
 
@@ -112,6 +115,7 @@ class Attempt:
     task: Task
     runner: Runner
     index: int
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,5 +161,7 @@ def attempts(plan: Plan, existing: Iterable[Session]) -> tuple[list[Attempt], li
                 name = f"{base}.{again}"
             # A failed attempt counts as made: what broke it would break it again, and its group knows of it.
             if name not in known:
-                left.append(Attempt(name=name, group=group, task=task, runner=runner, index=index))
+                # Of the first name, so that what a kill ended is sampled as it would have been.
+                seed = None if plan.seed is None else derived(plan.seed, base)
+                left.append(Attempt(name=name, group=group, task=task, runner=runner, index=index, seed=seed))
     return left, abandoned

@@ -30,7 +30,10 @@ class Rollouts(_Section):
 
     `ahead` is how many steps' rollouts run before their weights are trained: 0 waits for every update, 1 rolls out the
     next step's tasks while this one is trained on, so that sessions are one version old. `preload` forks the sessions
-    of the harnesses that can be preloaded; the others start as always, and none of them in a sandbox.
+    of the harnesses that can be preloaded; the others start as always, and none of them in a sandbox. With
+    `reproducible` every call's sampling follows from the recipe's seed, the session and the call's place in it, in
+    evaluations too: sessions then differ between two runs only by what their commands and the batches' rounding do.
+    On a GPU vLLM draws seeded tokens one request after the other, which costs it speed.
     """
 
     tasks: Folder
@@ -45,6 +48,7 @@ class Rollouts(_Section):
     max_tokens: Count = 512
     rewards: Names = ()
     preload: bool = False
+    reproducible: bool = False
     ahead: Annotated[int, Field(ge=0)] = 0
 
 

@@ -92,7 +92,12 @@ def _new_session(plan: Plan, attempt: Attempt) -> NewSession:
         harness_version=attempt.runner.harness.version,
         task=attempt.task.name,
         group=attempt.group,
-        metadata={"run": plan.run, "index": attempt.index, **plan.budget.metadata()},
+        metadata={
+            "run": plan.run,
+            "index": attempt.index,
+            **plan.budget.metadata(),
+            **({} if attempt.seed is None else {"seed": attempt.seed}),
+        },
     )
 
 

@@ -18,6 +18,7 @@ from certs.harnesses import Harness
 from replay.reader import Reader
 from replay.records import NewSession
 from replay.rewards import load
+from replay.seeds import derived
 from replay.store import Store
 from replay.writer import Recorder
 from tests.trainer.recording import record_turn
@@ -316,3 +317,18 @@ async def test_a_budget_travels_with_the_session(tmp_path: Path, store: Store) -
     await rollout(plan, store)
     [first, *_] = Reader(store).sessions()
     assert (first.meta or {})["budget"] == {"turns": 3, "tokens": 500}
+
+
+async def test_seeds_of_sessions_follow_from_the_plans(tmp_path: Path, store: Store) -> None:
+    plan = replace(make_plan(tmp_path, make_tasks(tmp_path, a="solve", b="solve")), seed=3)
+    with Recorder(store) as recorder:
+        recorder.open_session(NewSession(name="r.a.fake.0", group="r/a/fake")).result()  # of an earlier, killed run
+    await rollout(plan, store)
+    seeds = {s.name: (s.meta or {}).get("seed") for s in Reader(store).sessions() if s.status == "done"}
+    assert seeds["r.a.fake.0.2"] == derived(3, "r.a.fake.0"), "sampled as it would have been without the kill"
+    assert seeds["r.b.fake.1"] == derived(3, "r.b.fake.1")
+    assert len(set(seeds.values())) == len(seeds) == 4
+    [left, *_], _ = attempts(replace(plan, seed=4, run="other"), ())
+    assert left.seed == derived(4, "other.a.fake.0")
+    [left, *_], _ = attempts(replace(plan, seed=None, run="other"), ())
+    assert left.seed is None

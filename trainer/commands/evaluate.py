@@ -36,6 +36,7 @@ def evaluate(
     directory: planning.DirectoryOption = Path("runs/evaluations"),
     sandbox: planning.SandboxOption = "auto",
     preload: planning.PreloadOption = False,
+    seed: planning.SeedOption = None,
     root: planning.RootOption = table.DEFAULT_ROOT,
     harness_file: planning.FileOption = table.SHIPPED,
 ) -> None:
@@ -68,6 +69,7 @@ def evaluate(
             root=root,
             harness_file=harness_file,
             preload=preload,
+            seed=seed,
             sandbox=sandbox,
             budget=Budget(turns=max_turns, tokens=max_tokens),
             train=False,

@@ -44,6 +44,10 @@ PreloadOption = Annotated[
 IsolateOption = Annotated[
     bool, typer.Option("--isolate", help="A network for each harness, with no way out but the proxy (Linux).")
 ]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", help="Sample the same again: each call's seed follows from it, the session and the call."),
+]
 RootOption = Annotated[Path, typer.Option("--root", help="Where `tap harness install` installed.")]
 FileOption = Annotated[Path, typer.Option("--harness-file", help="A TOML file like the shipped one.")]
 RewardOption = Annotated[
@@ -70,6 +74,7 @@ def make_plan(
     budget: Budget | None = None,
     rewards: Sequence[str] = (),
     train: bool = True,
+    seed: int | None = None,
     preload: bool = False,
     isolate: bool = False,
     sandbox: SandboxChoice = "auto",
@@ -100,6 +105,7 @@ def make_plan(
         budget=budget or Budget(),
         rewards=tuple(parse(text) for text in rewards),
         train=train,
+        seed=seed,
         preload=preload,
         isolate=isolate,
         sandbox=find_sandbox("off" if preload and sandbox == "auto" else sandbox),

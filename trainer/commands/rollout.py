@@ -36,6 +36,7 @@ def rollout(
     sandbox: planning.SandboxOption = "auto",
     isolate: planning.IsolateOption = False,
     preload: planning.PreloadOption = False,
+    seed: planning.SeedOption = None,
     root: planning.RootOption = table.DEFAULT_ROOT,
     harness_file: planning.FileOption = table.SHIPPED,
 ) -> None:
@@ -63,6 +64,7 @@ def rollout(
             root=root,
             harness_file=harness_file,
             preload=preload,
+            seed=seed,
             isolate=isolate,
             sandbox=sandbox,
             assignment=assign,
