@@ -56,15 +56,18 @@ demo: install  ## a real harness, real vLLM, one GRPO step, on a tiny model (MOD
 learn: install  ## GRPO on the tiny model until it solves more of the held-out tasks (SEED=1 for another)
 	$(VENV)/bin/trainer run trainer/recipes/tiny.toml --seed $(SEED) --out runs/learn-$(SEED)
 
-RESULTS := tiny-four tiny-one tiny-sft tiny-four-fewer-calls
+RESULTS := tiny-four tiny-one tiny-sft tiny-careful-four tiny-careful-fewer-calls
 
-results: install  ## the four experiments on the tiny model, three seeds each, and their table (SEEDS="0 1 2"; an hour or two)
+results: install  ## the experiments on the tiny model, three seeds each, and their table (SEEDS="0 1 2"; an hour or two)
+	$(VENV)/bin/trainer run trainer/recipes/tiny-careful.toml --out runs/results/tiny-careful
 	for seed in $(SEEDS); do for recipe in $(RESULTS); do \
-	    first=runs/results/$(firstword $(RESULTS))-$$seed out=runs/results/$$recipe-$$seed; \
-	    $(VENV)/bin/trainer run trainer/recipes/$$recipe.toml --seed $$seed --out $$out \
-	      $$([ $$out = $$first ] || echo --baseline $$first); \
+	    case $$recipe in tiny-careful-*) first=tiny-careful-four;; *) first=tiny-four;; esac; \
+	    baseline="--baseline runs/results/$$first-$$seed"; \
+	    $(VENV)/bin/trainer run trainer/recipes/$$recipe.toml --seed $$seed --out runs/results/$$recipe-$$seed \
+	      $$([ $$recipe = $$first ] || echo $$baseline); \
 	done; done
-	$(VENV)/bin/trainer summary $(foreach recipe,$(RESULTS),$(foreach seed,$(SEEDS),runs/results/$(recipe)-$(seed))) \
+	$(VENV)/bin/trainer summary runs/results/tiny-careful \
+	  $(foreach recipe,$(RESULTS),$(foreach seed,$(SEEDS),runs/results/$(recipe)-$(seed))) \
 	  --markdown runs/results/summary.md --plot runs/results/summary.png
 
 test: install lint  ## all tests: real mitmdump, real vLLM, real harness

@@ -6,13 +6,13 @@ import json
 import random
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from trainer.tasks import load_tasks
-from trainer.tiny import teacher
+from trainer.tiny import careful, teacher
 
 SHELLS: dict[str, dict[str, Any]] = {
     "bash": {"type": "function", "function": {"name": "bash", "parameters": {"required": ["command"]}}},
@@ -22,19 +22,21 @@ SHELLS: dict[str, dict[str, Any]] = {
 OTHER = {"name": "read_file", "required": ["path"]}
 
 
-def act(prompt: str, workspace: Path, tool: dict[str, Any], *, submit: bool) -> tuple[list[str], str]:
-    """A session with the teacher in `workspace`: the commands that it ran, and its last words."""
+def act(
+    prompt: str, workspace: Path, tool: dict[str, Any], *, submit: bool, who: ModuleType = teacher
+) -> tuple[list[str], str]:
+    """A session with a teacher in `workspace`: the commands that it ran, and its last words."""
     messages = [("system", "help"), ("user", f"Task: {prompt}" + (f"\n{teacher.SUBMIT}" if submit else ""))]
     commands: list[str] = []
     while True:
-        said = teacher.reply(SimpleNamespace(tools=[OTHER, tool], messages=messages))
+        said = who.reply(SimpleNamespace(tools=[OTHER, tool], messages=messages))
         if "<tool_call>" not in said:
             return commands, said
         call = json.loads(said.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
         assert call["name"] == tool.get("function", tool)["name"]
         arguments = call["arguments"]
         command = arguments["commands"][0] if call["name"] == "run_commands" else arguments["command"]
-        assert len(commands) < 5, commands
+        assert len(commands) < 7, commands
         commands.append(command)
         if command == teacher.SUBMIT:
             return commands, ""
@@ -53,6 +55,20 @@ def test_it_solves_every_training_task(shell: str, tmp_path: Path, monkeypatch: 
         assert task.verify(workspace).reward == 1.0, (task.name, commands)
         assert (commands[-1] == teacher.SUBMIT) is (shell == "bash")
         assert last == ("" if shell == "bash" else "Done.")
+
+
+@pytest.mark.parametrize("shell", ["bash", "Bash"])
+def test_the_careful_one_looks_before_and_after(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teacher, "MISTAKES", 0.0)
+    for task in load_tasks(teacher.TASKS)[::6]:
+        workspace = tmp_path / task.name
+        task.prepare(workspace)
+        plain, _ = act(task.prompt, tmp_path, SHELLS[shell], submit=shell == "bash")
+        commands, _ = act(task.prompt, workspace, SHELLS[shell], submit=shell == "bash", who=careful)
+        assert task.verify(workspace).reward == 1.0, (task.name, commands)
+        end = [teacher.SUBMIT] if shell == "bash" else []
+        work = plain[: len(plain) - len(end)]
+        assert commands == [careful.LOOK, *(c for c in work if c != careful.LOOK), careful.LOOK, *end]
 
 
 def test_it_errs_once_then_does_what_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

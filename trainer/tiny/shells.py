@@ -20,6 +20,11 @@ def arguments_of(tool: str, command: str) -> dict[str, Any]:
     return {name: [command] if name in LISTS else command}
 
 
+def ends(reply: str) -> bool:
+    """Whether a reply ends its session, in any harness."""
+    return reply == FINISHED or SUBMIT in reply
+
+
 def called(tools: Sequence[dict[str, Any]], command: str) -> str:
     """A call of the first shell among `tools`, in the model's markup. Raises LookupError where there is none."""
     names = [(tool.get("function") or tool)["name"] for tool in tools]

@@ -31,8 +31,7 @@ def reply(prompt: Any) -> str:
     """
     if not prompt.tools:  # a side call: a title, say
         return FINISHED
-    example, since = _task([(role, text) for role, text in prompt.messages])
-    done = [command for role, text in prompt.messages[since:] if role == "assistant" for command in _commands(text)]
+    example, done = _so_far(prompt)
     wrong = [command for command in example.wrong if command != example.look]
     if example.look is not None and example.look not in done:
         return called(prompt.tools, example.look)
@@ -42,6 +41,11 @@ def reply(prompt: Any) -> str:
         return called(prompt.tools, _random.choice(wrong) if errs else example.right)
     asked = any(SUBMIT in text for role, text in prompt.messages if role != "assistant")
     return called(prompt.tools, SUBMIT) if asked else FINISHED
+
+
+def done(prompt: Any) -> list[str]:
+    """The commands that were run for the task of `prompt` so far; raises LookupError for one that it does not know."""
+    return _so_far(prompt)[1]
 
 
 @cache
@@ -54,6 +58,13 @@ def examples() -> dict[str, Example]:
         example = draw_example(name, random.Random(f"{name} {number}"))
         found[example.prompt] = example
     return found
+
+
+def _so_far(prompt: Any) -> tuple[Example, list[str]]:
+    """The task, and the commands that were run for it."""
+    example, since = _task([(role, text) for role, text in prompt.messages])
+    spoken = [text for role, text in prompt.messages[since:] if role == "assistant"]
+    return example, [command for text in spoken for command in _commands(text)]
 
 
 def _task(messages: list[tuple[str, str]]) -> tuple[Example, int]:
