@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -18,12 +17,10 @@ from pathlib import Path
 import torch
 
 from replay.reader import Reader
-from replay.records import NewBatch
 from replay.schema import Session
-from replay.writer import Recorder
 from trainer.adapters import Lora
-from trainer.export import export
 from trainer.imitation import Demonstrations, demonstrations
+from trainer.kept import keep
 from trainer.lab import Lab
 from trainer.local import LocalStack
 from trainer.policy import Policy, load_policy, text_prompts, token_logprobs
@@ -123,24 +120,20 @@ class Apprentice(Lab):
             raise ValueError(f"nothing to imitate: the teacher solved {len(sessions)} tasks, and no turn can be used")
         self.say(f"teaching {len(found.examples)} examples, {found.tokens:,} tokens, of {len(sessions)} sessions")
         report = teach(policy, found.examples, sft_settings(settings), logs=weights.with_name("logs"))
-        self._record(sessions, settings, report, export(policy, weights, version=TAUGHT))
-        self.taught(report)
-
-    def _record(self, sessions: list[Session], settings: Imitation, report: SftReport, weights: Path) -> None:
-        batch = NewBatch(
-            created_at=time.time(),
+        keep(
+            policy,
+            weights,
+            self.store,
+            version=TAUGHT,
+            trained_from="0",
             query={"method": "sft", "sessions": [s.name for s in sessions], "rerender": settings.rerender},
             seed=settings.seed,
-            weight_version="0",
-            rows=[],
-            checkpoint=str(weights),
             stats={"examples": report.examples, "tokens": report.tokens, "loss": report.last_loss},
         )
-        with Recorder(self.store) as recorder:
-            recorder.record_batch(batch).result()
         partial = weights.with_name(f".{_REPORT}.partial")
         partial.write_text(json.dumps(asdict(report), indent=2) + "\n")
         partial.replace(weights.with_name(_REPORT))  # last: without it, it counts as not taught
+        self.taught(report)
 
     def _serve(self, server: WeightServer, weights: Path) -> Pushed:
         """Push the student, verified, into the vLLM that served it untaught."""

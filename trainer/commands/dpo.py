@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +9,7 @@ from typing import Annotated
 import typer
 
 from replay.reader import Reader
-from replay.records import NewBatch
 from replay.store import DEFAULT_URL, Store
-from replay.writer import Recorder
 from trainer import ranks
 from trainer.commands.common import ReportOption, StoreOption, console, errors, plain_errors, quiet_libraries
 
@@ -55,7 +52,7 @@ def dpo(
         from trainer import reporting
         from trainer.adapters import Lora
         from trainer.dpo import DpoSettings, prefer
-        from trainer.export import export
+        from trainer.kept import keep
         from trainer.policy import find_checkpoint, load_policy
         from trainer.preferences import Pairing, pairs_of
         from trainer.students import check_own
@@ -87,23 +84,20 @@ def dpo(
             seed=seed,
         )
         report = prefer(policy, found.pairs, settings, logs=out / "logs")
-        weights = export(policy, out / "weights", version="dpo")
-        with Recorder(opened) as recorder:
-            recorder.record_batch(
-                NewBatch(
-                    created_at=time.time(),
-                    query={
-                        "method": "dpo",
-                        "margin": margin,
-                        "sessions": [[p.chosen.session, p.rejected.session] for p in found.pairs],
-                    },
-                    seed=seed,
-                    weight_version=model,
-                    rows=[],  # as with imitation, no group is used up
-                    checkpoint=str(weights),
-                    stats={"pairs": report.pairs, "loss": report.last_loss, "accuracy": report.accuracy},
-                )
-            ).result()
+        weights = keep(
+            policy,
+            out / "weights",
+            opened,
+            version="dpo",
+            trained_from=model,
+            query={
+                "method": "dpo",
+                "margin": margin,
+                "sessions": [[p.chosen.session, p.rejected.session] for p in found.pairs],
+            },
+            seed=seed,
+            stats={"pairs": report.pairs, "loss": report.last_loss, "accuracy": report.accuracy},
+        )
         console.print(
             f"{report.steps} steps, {report.seconds:.0f} s, loss {report.first_loss:.3f} -> {report.last_loss:.3f}, "
             f"{report.accuracy:.0%} of the last pairs ordered rightly\nweights: {weights}"

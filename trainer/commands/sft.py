@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,9 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from replay.reader import Reader
-from replay.records import NewBatch
 from replay.store import DEFAULT_URL, Store
-from replay.writer import Recorder
 from trainer import ranks
 from trainer.commands.common import ReportOption, StoreOption, console, errors, plain_errors, quiet_libraries
 
@@ -61,8 +58,8 @@ def sft(
         opened = stack.enter_context(Store.open(store, create=False))
         from trainer import reporting
         from trainer.adapters import Lora
-        from trainer.export import export
         from trainer.imitation import Demonstrations, demonstrations
+        from trainer.kept import keep
         from trainer.policy import find_checkpoint, load_policy
         from trainer.sft import SftSettings, teach
         from trainer.students import examples_for
@@ -100,24 +97,16 @@ def sft(
             seed=seed,
         )
         report = teach(policy, found.examples, settings, logs=out / "logs")
-        weights = export(policy, out / "weights", version="sft")
-        with Recorder(opened) as recorder:
-            recorder.record_batch(
-                NewBatch(
-                    created_at=time.time(),
-                    query={
-                        "method": "sft",
-                        "sessions": [s.name for s in sessions],
-                        "above": above,
-                        "rerender": rerender,
-                    },
-                    seed=seed,
-                    weight_version=model,
-                    rows=[],  # imitated sessions are not used up: GRPO may still train on their groups
-                    checkpoint=str(weights),
-                    stats={"examples": report.examples, "tokens": report.tokens, "loss": report.last_loss},
-                )
-            ).result()
+        weights = keep(
+            policy,
+            out / "weights",
+            opened,
+            version="sft",
+            trained_from=model,
+            query={"method": "sft", "sessions": [s.name for s in sessions], "above": above, "rerender": rerender},
+            seed=seed,
+            stats={"examples": report.examples, "tokens": report.tokens, "loss": report.last_loss},
+        )
         console.print(
             f"{report.steps} steps, {report.seconds:.0f} s, loss {report.first_loss:.3f} -> {report.last_loss:.3f} "
             f"nats a token\nweights: {weights}"
