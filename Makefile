@@ -27,9 +27,8 @@ help:  ## what there is to make
 
 install: $(VENV)/.installed  ## everything, from the hashed lock, into .venv
 
-.cache/uv/bin/uv:
-	python3 -m venv .cache/uv
-	.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+.cache/uv/bin/uv:  # needs pip alone: Debian's python3 has no venv
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --upgrade --target .cache/uv uv==$(UV_VERSION)
 
 # Python 3.12: on PATH, under pyenv (of this user, or beside the python3 we have), or wherever uv finds or gets one.
 $(PY): | $(UV)
