@@ -103,7 +103,7 @@ class Demo:
             )
         )
         with RolloutView(console, f"{HARNESS}, {run}") as view:
-            outcomes = asyncio.run(rollout(plan, store, progress=view))
+            outcomes = asyncio.run(self.local.during(rollout(plan, store, progress=view)))
         failed = [outcome for outcome in outcomes if outcome.stage == "failed"]
         for outcome in failed[:3]:
             console.print(outcome_line(outcome), style="yellow", markup=False)
@@ -115,13 +115,13 @@ class Demo:
     def train(self, reader: Reader, recorder: Recorder, server: WeightServer) -> str | None:
         """One GRPO step, pushed and verified; the new weight version, or None when no group had contrast."""
         from trainer.grpo import Settings
-        from trainer.selection import Choice
+        from trainer.intake import Intake
         from trainer.training import TrainingRun
 
         settings = Settings(learning_rate=self.learning_rate)
         training = TrainingRun.open(self.directory / "grpo", self.model, settings)
         try:
-            report = training.step(reader, recorder, choice=Choice(), server=server, say=self.say)
+            report = training.step(reader, recorder, Intake(), server=server, say=self.say)
         except NothingToTrain as nothing:
             console.print(f"\nNo step this time: {nothing}\n", markup=False, highlight=False)
             return None

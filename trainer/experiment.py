@@ -19,6 +19,7 @@ from replay.writer import Recorder
 from trainer.adapters import Lora
 from trainer.advantages import NothingToTrain
 from trainer.grpo import Settings
+from trainer.intake import Intake
 from trainer.lab import Lab
 from trainer.plan import Outcome
 from trainer.push import WeightServer, choose
@@ -106,10 +107,9 @@ class Experiment(Lab):
         choice = Choice(
             scale=training.scale, max_tokens=training.max_tokens, balance_sessions=training.balance_sessions
         )
+        intake = Intake(choice=choice, max_lag=training.max_lag)
         try:
-            return run.step(
-                Reader(self.store), recorder, choice=choice, max_lag=training.max_lag, server=server, say=self.say
-            )
+            return run.step(Reader(self.store), recorder, intake, server=server, say=self.say)
         except NothingToTrain as nothing:
             self.say(f"no update: {str(nothing).splitlines()[0]}")
             return None

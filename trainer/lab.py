@@ -68,8 +68,11 @@ class Lab:
         )
 
     async def roll_out(self, plan: Plan, local: LocalStack) -> list[Outcome]:
-        """What is left of `plan`, through `local`'s proxy. Raises ProcessFailed when no session could be scored."""
-        outcomes = await rollout(local.through(plan), self.store, progress=self.progress)
+        """What is left of `plan`, through `local`'s proxy.
+
+        Raises ProcessFailed when vLLM or the proxy ends meanwhile, and when no session could be scored.
+        """
+        outcomes = await local.during(rollout(local.through(plan), self.store, progress=self.progress))
         if outcomes and all(outcome.stage == "failed" for outcome in outcomes):
             log = outcomes[0].log or self.directory
             raise ProcessFailed(f"no session of {plan.run} could be scored\n{local.explain(log)}")
@@ -86,5 +89,5 @@ class Lab:
         name = self.recipe.evaluation_name(step)
         names = chosen.harnesses or self.recipe.rollouts.harnesses
         plan = self.plan(name, load_tasks(chosen.tasks), names, group_size=chosen.samples, train=False)
-        await rollout(self.local.through(plan), self.store, progress=self.progress)
+        await self.roll_out(plan, self.local)
         self.evaluated(Run.load(Reader(self.store), name))

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,10 +60,41 @@ class Plain:
 class _Fork:
     began: asyncio.Future[int]
     ended: asyncio.Future[int]
-    pid: int = 0
+    unwanted: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.began.result()
 
     async def wait(self) -> int:
         return await asyncio.shield(self.ended)
+
+    def end(self) -> None:
+        """End it now, or as soon as it begins."""
+        self.unwanted = True
+        if self.began.done() and self.began.exception() is None:
+            processes.signal_group(self.pid, signal.SIGKILL)
+
+
+class _Lines(asyncio.SubprocessProtocol):
+    """What a process writes to stdout, line by line, and that it is gone.
+
+    Callbacks of the loop, and no task: a task that reads would be cancelled with all others where a loop is left in a
+    hurry, and those that wait for what it reads would wait for ever.
+    """
+
+    def __init__(self, heard: Callable[[Mapping[str, Any]], None], gone: Callable[[], None]) -> None:
+        self._heard, self._gone, self._rest = heard, gone, b""
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._heard(json.loads(line))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set_result(None)
+        self._gone()
 
 
 @dataclass(slots=True)
@@ -77,23 +108,24 @@ class Preloaded:
     modules: Sequence[str]
     env: Mapping[str, str]
     log: Path
-    _process: asyncio.subprocess.Process = field(init=False)
-    _reading: asyncio.Task[None] = field(init=False)
+    _process: asyncio.SubprocessTransport = field(init=False)
+    _lines: _Lines = field(init=False)
     _ready: asyncio.Future[None] = field(init=False)
     _forks: dict[int, _Fork] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     async def __aenter__(self) -> Self:
-        self._ready = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
         with self.log.open("wb") as err:
-            self._process = await asyncio.create_subprocess_exec(
+            self._process, self._lines = await loop.subprocess_exec(
+                lambda: _Lines(self._heard, self._gone),
                 str(self.program.with_name("python")), str(PRELOAD), self.program.name, *self.modules,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=err, env=self.env,
                 start_new_session=True,
             )  # fmt: skip
-        self._reading = asyncio.create_task(self._read())
         try:
-            await self._ready
+            await asyncio.shield(self._ready)
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -103,45 +135,55 @@ class Preloaded:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for fork in self._forks.values():
-            processes.signal_group(fork.pid, signal.SIGKILL)
-        assert self._process.stdin is not None
-        self._process.stdin.close()  # it ends by itself, when it has seen the last of them end
+            fork.end()
+        self._stdin.close()  # it ends by itself, when it has seen the last of them end
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), 5)
+            await asyncio.wait_for(asyncio.shield(self._lines.ended), 5)
         with suppress(ProcessLookupError):
             self._process.kill()
-        await self._process.wait()
-        await self._reading
+        await asyncio.shield(self._lines.ended)
+
+    @property
+    def _stdin(self) -> asyncio.WriteTransport:
+        pipe = self._process.get_pipe_transport(0)
+        assert isinstance(pipe, asyncio.WriteTransport)
+        return pipe
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> Running:
         """See `Launcher.start`; `argv[0]` is the harness's own program, whatever it says."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
-        fork = self._forks[number] = _Fork(loop.create_future(), loop.create_future())
+        fork = _Fork(loop.create_future(), loop.create_future())
+        if self._lines.ended.done():
+            raise self._failure()
+        self._forks[number] = fork
         request = {"id": number, "argv": list(argv[1:]), "env": dict(env), "cwd": str(cwd), "log": str(log)}
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        await self._process.stdin.drain()
-        fork.pid = await fork.began
+        self._stdin.write(json.dumps(request).encode() + b"\n")
+        try:
+            await asyncio.shield(fork.began)
+        except asyncio.CancelledError:
+            fork.end()
+            raise
         return fork
 
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            self._heard(json.loads(line))
-        gone = processes.ProcessFailed(f"the preloaded harness ended\n--- {self.log}\n{processes.tail(self.log)}")
-        if not self._ready.done():
-            self._ready.set_exception(gone)
-        for fork in self._forks.values():
-            for future in (fork.began, fork.ended):
-                if not future.done():
-                    future.set_exception(gone)
-                    future.exception()  # nobody may be waiting for it any more
+    def _failure(self) -> processes.ProcessFailed:
+        return processes.ProcessFailed(f"the preloaded harness ended\n--- {self.log}\n{processes.tail(self.log)}")
+
+    def _gone(self) -> None:
+        forks = self._forks.values()
+        waiting: list[asyncio.Future[Any]] = [self._ready, *(f.began for f in forks), *(f.ended for f in forks)]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(self._failure())
+                future.exception()  # nobody may be waiting for it any more
 
     def _heard(self, told: Mapping[str, Any]) -> None:
         if "ready" in told:
             self._ready.set_result(None)
         elif "pid" in told:
-            self._forks[told["id"]].began.set_result(told["pid"])
+            fork = self._forks[told["id"]]
+            fork.began.set_result(told["pid"])
+            if fork.unwanted:
+                fork.end()
         else:
             self._forks.pop(told["id"]).ended.set_result(told["status"])

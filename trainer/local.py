@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NoReturn
+
+import httpx
 
 from certs import ca
 from trainer import processes, serve
 from trainer.plan import Plan
+from trainer.processes import ProcessFailed
 from trainer.serve import ServeOptions
 
 WINDOW = 8192
 """Tokens of prompt and reply where nothing else is asked for: an end to a model that babbles."""
+
+WATCH_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -39,6 +47,8 @@ class LocalStack:
     sequences: int = 32
     lora_rank: int | None = None
     proxy_port: int = field(init=False, default=0)
+    _started: list[tuple[str, subprocess.Popen[bytes], Path]] = field(init=False, default_factory=list)
+    """What was started here: its name, its process, its log."""
 
     def start(self) -> None:
         """Start both and wait until both serve. Raises processes.ProcessFailed with the tail of a log."""
@@ -59,9 +69,40 @@ class LocalStack:
         options = ServeOptions(model=self.model, port=port, max_model_len=window, lora_rank=self.lora_rank, extra=extra)
         vllm = serve.start(options, log=self.logs / "vllm.log")
         self.stack.callback(processes.stop, vllm)
+        self._started.append(("vLLM", vllm, self.logs / "vllm.log"))
         self._start_proxy()  # it need not wait for vLLM
         serve.wait_ready(self.engine, vllm, log=self.logs / "vllm.log")
         self.say(f"vLLM is ready at {self.engine}")
+
+    async def during[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns, if vLLM and the proxy outlive it.
+
+        Else it is cancelled, and ProcessFailed raised with the tail of a log: sessions without a model would each take
+        their whole time to say nothing.
+        """
+        working, watching = asyncio.create_task(work), asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else watching.result()
+        finally:
+            for task in (working, watching):
+                task.cancel()
+            await asyncio.gather(working, watching, return_exceptions=True)
+
+    async def _watch(self) -> NoReturn:
+        async with httpx.AsyncClient(base_url=self.engine, timeout=30.0, trust_env=False) as client:
+            while True:
+                for name, process, log in self._started:
+                    if (status := process.poll()) is not None:
+                        raise ProcessFailed(f"{name} ended with status {status}\n--- {log}\n{processes.tail(log)}")
+                try:
+                    healthy = await client.get("/health")
+                except httpx.TransportError:
+                    healthy = None  # busy, or started anew by whoever runs it; ours is seen to end above
+                if healthy is not None and healthy.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+                    ours = [f"\n--- {log}\n{processes.tail(log)}" for name, _, log in self._started if name == "vLLM"]
+                    raise ProcessFailed(f"the engine of the vLLM at {self.engine} has died{''.join(ours)}")
+                await asyncio.sleep(WATCH_SECONDS)
 
     def through(self, plan: Plan) -> Plan:
         """`plan` through this proxy."""
@@ -85,6 +126,7 @@ class LocalStack:
         argv += ["--sampling", "full", "--max-tokens", str(self.max_tokens)]
         proxy = processes.start(argv, log=self.logs / "tap.log")
         self.stack.callback(processes.stop, proxy)
+        self._started.append(("the proxy", proxy, self.logs / "tap.log"))
         processes.wait_for("the proxy", self._listens, proxy, self.logs / "tap.log", 60.0)
         self.say(f"the proxy listens on 127.0.0.1:{self.proxy_port}")
 

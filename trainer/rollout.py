@@ -27,6 +27,7 @@ from replay.groups import Group
 from replay.reader import Reader
 from replay.records import NewSession, SessionStatus
 from replay.rewards import again
+from replay.schema import Turn
 from replay.store import Store
 from replay.writer import Recorder
 from trainer import processes
@@ -34,6 +35,9 @@ from trainer.launcher import Launcher, Plain, Preloaded
 from trainer.plan import Attempt, Outcome, Plan, Progress, Runner, attempts
 from trainer.tasks import Score, TaskError
 from trainer.tasks.sandbox import needs_of
+
+BUDGET_SPENT = 402
+"""The proxy's HTTP status for a call beyond its session's budget."""
 
 
 async def rollout(plan: Plan, store: Store, *, progress: Progress = lambda *_: None) -> list[Outcome]:
@@ -217,15 +221,21 @@ async def _run_harness(
 def _broken(store: Store, name: str) -> str | None:
     """Why the session says nothing about the policy; None when it does.
 
-    A harness that never reached the model, or whose last call our side failed, did not fail at the task.
+    A harness that never reached the model, or whose last call our side failed, did not fail at the task. One that had
+    used up its budget had its chance, like one that ran out of time.
     """
     reader = Reader(store)
     turns = reader.turns(reader.session(name))
-    if turns and turns[-1].status == "failed":
+    if turns and turns[-1].status == "failed" and not _spent(turns[-1]):
         return f"its last model call failed: {(turns[-1].error or {}).get('message', 'no message')}"
     if not any(turn.status in ("complete", "aborted") for turn in turns):
         return "no answered model call was recorded: see its log, and the proxy's"
     return None
+
+
+def _spent(turn: Turn) -> bool:
+    """Whether the call was refused because the session's budget was used up."""
+    return (turn.error or {}).get("status") == BUDGET_SPENT
 
 
 def solved(outcomes: Sequence[Outcome]) -> float:

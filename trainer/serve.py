@@ -86,6 +86,10 @@ def command(options: ServeOptions, *, cpu: bool, adapter: Path | None = None) ->
         argv += ["--dtype", dtype]
     if cpu:
         argv += ["--enforce-eager"]  # torch.compile costs minutes and gains nothing here
+        if not any(word.startswith("--max-num-batched-tokens") for word in options.extra):
+            # A request with a seed would end the server where its prompt comes in parts: vLLM 0.32 then winds the
+            # request's generator back, and torch has no way to do that on a CPU.
+            argv += ["--no-enable-chunked-prefill"]
     if options.lora_rank is not None:
         argv += _lora_arguments(options, adapter)
     if options.nccl:

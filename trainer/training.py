@@ -15,35 +15,33 @@ run records and pushes what is missing first.
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from replay.batches import batch_of
 from replay.reader import Reader
 from replay.records import NewBatch
 from replay.store import Store
 from replay.writer import Recorder
-from trainer.advantages import NothingToTrain
 from trainer.batches import Credited
 from trainer.export import export
 from trainer.figures import figures
 from trainer.grpo import Learner, Settings
+from trainer.intake import Intake, Taken
 from trainer.metrics import StepMetrics
 from trainer.notes import write_note
 from trainer.policy import Policy, find_checkpoint, load_policy, text_prompts, token_logprobs
 from trainer.push import BF16_TOLERANCE, FP32_TOLERANCE, Pushed, Reload, Way, WeightServer, next_version, push
 from trainer.rebuild import digest
 from trainer.reporting import Report, nowhere
+from trainer.run_files import last_logged, log_step, prune
 from trainer.run_state import RunState
-from trainer.selection import Choice, Selection, batch_record, explain_nothing, select, up_to
+from trainer.selection import Selection, batch_record
 
 PROBES = 3
 _PROBE_PROMPT_TOKENS = (129, 2048)
-_KEPT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,33 +54,6 @@ class StepReport:
     metrics: StepMetrics
     batch_id: int
     pushed: Pushed | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What a step trains on. Its weights will have the version `version`; `before` are those it begins from.
-
-    `served` is the version that the server has (None: no server); `stale` counts the groups that were left out because
-    they are older than `max_lag` allows.
-    """
-
-    version: str
-    served: str | None
-    selection: Selection
-    choice: Choice
-    query: Mapping[str, Any]
-    stale: int
-    before: Path | None
-
-    @property
-    def says(self) -> str:
-        """This in words."""
-        tokens = sum(item.row.trained for item in self.selection.rows)
-        too_old = f"; {self.stale} groups are too old for it" if self.stale else ""
-        return (
-            f"training on {tokens:,} tokens of {len(self.selection.rows)} sequences from "
-            f"{self.selection.credit.groups_used} groups{too_old}"
-        )
 
 
 @dataclass(slots=True)
@@ -144,7 +115,7 @@ class TrainingRun:
             batch_id = batch_of(store, str(last.checkpoint), last.created_at)
             if batch_id is None:
                 batch_id = recorder.record_batch(last).result()
-            if self._logged() < self.version:
+            if last_logged(self.directory) < self.version:
                 self._log(last, batch_id)
         self.unsettled = None
 
@@ -191,30 +162,44 @@ class TrainingRun:
         self,
         reader: Reader,
         recorder: Recorder,
+        intake: Intake,
         *,
-        choice: Choice,
-        min_size: int = 2,
-        max_groups: int | None = None,
-        max_lag: int | None = None,
         server: WeightServer | None = None,
         tolerance: float | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> StepReport:
-        """Train on the complete groups of the record that no step has used, and push the result to `server`.
+        """Train on what `intake` takes from the record, and push the result to `server`.
 
         Everything is on disk before the push: if that fails, `trainer push` can bring the weights over later.
-        `max_lag` leaves out groups sampled under weights more than that many versions old.
 
         Raises NothingToTrain; push.PushError and push.PushMismatch after the step itself is safe.
         """
-        taken = self.take(
-            reader, recorder, choice=choice, min_size=min_size, max_groups=max_groups, max_lag=max_lag, server=server
-        )
+        taken = self.take(reader, recorder, intake, server=server)
         say(taken.says)
         metrics = self.learner.step(taken.selection.rows)
+        return self.finish(reader, recorder, taken, metrics, server=server, tolerance=tolerance, say=say)
+
+    def take(self, reader: Reader, recorder: Recorder, intake: Intake, *, server: WeightServer | None = None) -> Taken:
+        """What the next step trains on; nothing is consumed by looking. See :meth:`step`. Raises NothingToTrain."""
+        self.settle(reader.store, recorder)
+        served = None if server is None else server.version()
+        return intake.take(reader, version=self.next_version(served), served=served, before=self.weights)
+
+    def finish(
+        self,
+        reader: Reader,
+        recorder: Recorder,
+        taken: Taken,
+        metrics: StepMetrics,
+        *,
+        server: WeightServer | None = None,
+        tolerance: float | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> StepReport:
+        """Keep and push the step that the learner has taken on `taken`. Raises as :meth:`step` does."""
         batch_id = self.keep(reader, recorder, taken, metrics)
         pushed = None if server is None else self.publish(server, taken, tolerance=tolerance, say=say)
-        self.prune()
+        prune(self.directory, self.version)
         return StepReport(
             version=taken.version,
             weights=self.directory.resolve() / "weights" / taken.version,
@@ -224,36 +209,6 @@ class TrainingRun:
             pushed=pushed,
         )
 
-    def take(
-        self,
-        reader: Reader,
-        recorder: Recorder,
-        *,
-        choice: Choice,
-        min_size: int = 2,
-        max_groups: int | None = None,
-        max_lag: int | None = None,
-        server: WeightServer | None = None,
-    ) -> Taken:
-        """What the next step trains on; nothing is consumed by looking. See :meth:`step`. Raises NothingToTrain."""
-        self.settle(reader.store, recorder)
-        served = None if server is None else server.version()
-        version = self.next_version(served)
-        found = reader.groups(min_size=min_size, weight_versions=self.fresh(served, max_lag))
-        stale = 0 if max_lag is None else len(reader.groups(min_size=min_size)) - len(found)
-        selection = select(reader, up_to(found, max_groups), choice)
-        if not selection.rows:
-            raise NothingToTrain(explain_nothing(reader, selection, min_size))
-        return Taken(
-            version=version,
-            served=served,
-            selection=selection,
-            choice=choice,
-            query={"min_size": min_size, "max_groups": max_groups, "max_lag": max_lag},
-            stale=stale,
-            before=self.weights,
-        )
-
     def keep(self, reader: Reader, recorder: Recorder, taken: Taken, metrics: StepMetrics) -> int:
         """Make the step that the learner has taken on `taken` durable: files, then the record. The batch's id."""
         weights = export(self.learner.policy, self.directory / "weights" / taken.version, version=taken.version)
@@ -261,9 +216,9 @@ class TrainingRun:
         stored = batch_record(
             reader,
             taken.selection,
-            choice=taken.choice,
+            choice=taken.intake.choice,
             query={
-                **taken.query,
+                **taken.intake.query(),
                 "digest": digest(taken.selection.rows),
                 "settings": asdict(self.learner.settings),
                 "model": str(self.model),
@@ -311,13 +266,9 @@ class TrainingRun:
         """The version of the next step's weights, where a server has `served` (None: there is no server)."""
         return next_version("default" if served is None else served, at_least=self.version)
 
-    def fresh(self, served: str | None, max_lag: int | None) -> list[str] | None:
+    def fresh(self, served: str | None, intake: Intake) -> list[str] | None:
         """The weight versions whose samples the next step may take; None for any."""
-        if max_lag is None:
-            return None
-        current = int(self.next_version(served)) - 1
-        fresh = [str(version) for version in range(max(0, current - max_lag), current + 1)]
-        return [*fresh, "default"] if "0" in fresh else fresh
+        return intake.fresh(int(self.next_version(served)) - 1)
 
     def score(self, ids: Sequence[int], start: int) -> list[float]:
         """Logprobs of `ids[start:]` under the policy as it is now."""
@@ -344,25 +295,7 @@ class TrainingRun:
         """Report the step that made our version, then write its line: killed in between, it is reported again."""
         stats = batch.stats or {}
         self.report(self.version, {name: value for name, value in stats.items() if isinstance(value, int | float)})
-        line = {"at": batch.created_at, "version": self.version, "batch": batch_id, **stats}
-        with (self.directory / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def _logged(self) -> int:
-        """The version of the last line that was written."""
-        path = self.directory / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.is_file() else []
-        return int(json.loads(lines[-1])["version"]) if lines else 0
-
-    def prune(self) -> None:
-        """Keep the newest few exports: the server may still read the last, and falls back to the one before."""
-        for kept in (self.directory / "weights", self.directory / "adapter"):
-            for path in kept.iterdir() if kept.is_dir() else ():
-                if path.name.isdecimal() and int(path.name) <= self.version - _KEPT:
-                    shutil.rmtree(path)
-        for path in (self.directory / "optimizer").iterdir():
-            if path.stem.isdecimal() and int(path.stem) < self.version - 1:
-                path.unlink()  # twice the size of the weights: the one before is kept, so that a step can be redone
+        log_step(self.directory, {"at": batch.created_at, "version": self.version, "batch": batch_id, **stats})
 
 
 def probe_prompts(rows: Sequence[Credited]) -> list[list[int]]:

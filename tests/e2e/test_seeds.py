@@ -29,7 +29,7 @@ async def test_a_session_is_sampled_the_same_again_alone_or_in_company(tiny_vllm
         async with AsyncOpenAI(
             base_url=f"http://127.0.0.1:{port}/v1", api_key="k", default_headers=headers, timeout=120
         ) as client:
-            for text in ("one", "two", "two"):
+            for text in ("one" + " and one" * 1500, "two", "two"):  # vLLM would take the first in parts
                 await client.chat.completions.create(
                     model="m", max_tokens=60, messages=[{"role": "user", "content": f"tell of {text}"}]
                 )

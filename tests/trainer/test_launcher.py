@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 import venv
 from pathlib import Path
 
@@ -97,3 +98,59 @@ async def test_what_cannot_be_imported_is_told(program: Path, folder: Path) -> N
     broken = Preloaded(program, ["no_such_module"], {"COUNT": str(folder / "count")}, folder / "preload.log")
     with pytest.raises(ProcessFailed, match="No module named 'no_such_module'"):
         await broken.__aenter__()
+
+
+def test_a_loop_that_is_left_in_a_hurry_ends_all_of_it(program: Path, folder: Path) -> None:
+    """An interrupt that no handler of asyncio's takes cancels every task at once, those that clean up too."""
+    env = {"COUNT": str(folder / "count"), "WHO": "x"}
+    pids: list[int] = []
+    all_there = asyncio.Event()
+
+    async def session(launcher: Launcher, number: int) -> None:
+        process = await launcher.start(
+            [str(program), "hang"], env=env, cwd=folder / "workspace", log=folder / f"{number}.log"
+        )
+        pids.append(process.pid)
+        if len(pids) == 3:
+            all_there.set()
+        try:
+            await process.wait()
+        finally:
+            signal_group(process.pid, signal.SIGKILL)
+            await process.wait()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def rollouts() -> None:
+        async with Preloaded(program, [], env, folder / "preload.log") as launcher, asyncio.TaskGroup() as group:
+            for number in range(3):
+                group.create_task(session(launcher, number))
+            await all_there.wait()
+            group.create_task(session(launcher, 3))  # is starting when the end comes
+            asyncio.get_running_loop().call_soon(interrupt)
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(asyncio.wait_for(rollouts(), 20))
+    assert time.monotonic() - began < 15
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_a_session_that_is_cancelled_while_it_starts_is_ended(program: Path, folder: Path) -> None:
+    env = {"COUNT": str(folder / "count"), "WHO": "x"}
+    log = folder / "hang.log"
+    launcher = Preloaded(program, [], env, folder / "preload.log")
+    async with launcher:
+        starting = asyncio.create_task(
+            launcher.start([str(program), "hang"], env=env, cwd=folder / "workspace", log=log)
+        )
+        await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        again = await launcher.start([str(program), "zero"], env=env, cwd=folder / "workspace", log=folder / "2.log")
+        assert await asyncio.wait_for(again.wait(), 20) == 0
+    assert launcher._forks == {}, "both were seen to end, though nobody had the id of the first"

@@ -21,9 +21,9 @@ from tests.trainer.recording import record_session, record_turn
 from trainer import serve
 from trainer.adapters import Lora
 from trainer.grpo import Settings
+from trainer.intake import Intake
 from trainer.policy import load_policy, token_logprobs
 from trainer.push import HotLoad, PushError, PushMismatch, Score, WeightServer, choose, push, swap
-from trainer.selection import Choice
 from trainer.training import TrainingRun
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -192,7 +192,7 @@ def test_training_on_what_the_adapters_sampled(server: WeightServer, tmp_path: P
                 session = record_session(recorder, f"{version}.{index}", group=version, reward=reward)
                 ids, logprobs = server.sample(PROMPTS[0], 12, seed=index)
                 record_turn(recorder, session, PROMPTS[0], ids, logprobs, version=server.version())
-            report = training.step(Reader(store), recorder, choice=Choice(), server=server)
+            report = training.step(Reader(store), recorder, Intake(), server=server)
             assert report.pushed is not None
             assert (report.version, server.version()) == (version, version)
             assert report.pushed.gap < 1e-3

@@ -19,7 +19,7 @@ from tests.trainer.conftest import make_checkpoint
 from tests.trainer.test_training import SETTINGS, ModelServer
 from trainer import reporting
 from trainer.cli import app
-from trainer.selection import Choice
+from trainer.intake import Intake
 from trainer.training import TrainingRun
 
 pytestmark = pytest.mark.slow
@@ -102,10 +102,10 @@ def test_a_step_whose_line_was_lost_is_reported_by_the_next_run(
         with monkeypatch.context() as patch:
             patch.setattr(TrainingRun, "_log", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                training.step(Reader(store), recorder, choice=Choice(), max_groups=1)
+                training.step(Reader(store), recorder, Intake(max_groups=1))
         again = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
         again.report = lambda step, figures: told.append(step)
-        again.step(Reader(store), recorder, choice=Choice(), max_groups=1)
+        again.step(Reader(store), recorder, Intake(max_groups=1))
     assert told == [1, 2]
     lines = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["version"] for line in lines] == [1, 2]

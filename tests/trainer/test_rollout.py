@@ -52,6 +52,8 @@ if "silent" not in prompt:
         session = recorder.open_session(NewSession(name=proxy.username)).result()
         status, error = ("failed", dict(message="vLLM is down")) if "refused" in prompt else ("complete", None)
         record_turn(recorder, session, [1, 2], [3], status=status, error=error)
+        if "spend" in prompt:
+            record_turn(recorder, session, [1], [], status="failed", error=dict(message="quota", status=402))
 if "hang" in prompt or "daemon" in prompt:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 if "hang" in prompt:
@@ -215,6 +217,16 @@ async def test_what_is_not_the_policys_fault_has_no_reward(tmp_path: Path, store
     assert "no answered model call" in outcomes["r.silent.fake.0"].note
     assert "not verified" in outcomes["r.unsure.fake.0"].note
     assert all(session.reward is None and session.status == "failed" for session in Reader(store).sessions())
+
+
+async def test_a_budget_that_is_used_up_is_a_chance_that_was_had(tmp_path: Path, store: Store) -> None:
+    plan = make_plan(tmp_path, make_tasks(tmp_path, spent="spend, crash", late="spend, solve, crash"), group_size=1)
+    outcomes = by_name(await rollout(plan, store))
+    assert {name: (o.stage, o.reward) for name, o in outcomes.items()} == {
+        "r.spent.fake.0": ("done", 0.0),
+        "r.late.fake.0": ("done", 1.0),
+    }
+    assert {o.exit for o in outcomes.values()} == {3}
 
 
 async def test_the_time_limit_ends_all_that_was_started(tmp_path: Path, store: Store) -> None:

@@ -25,6 +25,7 @@ def test_cpu_command() -> None:
     assert option(argv, "--logprobs-mode") == "processed_logprobs"
     assert option(argv, "--max-model-len") == "512"
     assert "--enforce-eager" in argv
+    assert "--no-enable-chunked-prefill" in argv
     assert argv[-2:] == ["--max-num-seqs", "4"]
 
 
@@ -32,6 +33,7 @@ def test_gpu_command_leaves_vllm_its_own_choices() -> None:
     argv = serve.command(ServeOptions(model="m"), cpu=False)
     assert "--dtype" not in argv
     assert "--enforce-eager" not in argv
+    assert "--no-enable-chunked-prefill" not in argv
     assert option(argv, "--logprobs-mode") == "processed_logprobs"
     assert option(serve.command(ServeOptions(model="m", dtype="bfloat16"), cpu=False), "--dtype") == "bfloat16"
 

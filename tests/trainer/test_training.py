@@ -24,6 +24,7 @@ from tests.trainer.recording import record_session, record_turn
 from trainer.adapters import Lora
 from trainer.advantages import NothingToTrain
 from trainer.grpo import Settings
+from trainer.intake import Intake
 from trainer.policy import load_policy, token_logprobs
 from trainer.push import PushError, WeightServer
 from trainer.rebuild import Changed, digest, rebuild, step_again
@@ -112,7 +113,7 @@ def test_a_closed_loop(tmp_path: Path, store: Store, tied: bool) -> None:
         training = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
         for version in ("1", "2"):
             server.roll_out(recorder, f"g{version}", [1.0, 0.0, 0.0])
-            report = training.step(Reader(store), recorder, choice=Choice(), server=client)
+            report = training.step(Reader(store), recorder, Intake(), server=client)
             assert report.version == server.version == version
             assert server.weights == report.weights == (tmp_path / "out" / "weights" / version).resolve()
             assert report.pushed is not None
@@ -139,7 +140,7 @@ def test_a_restart_changes_nothing(tmp_path: Path, store: Store) -> None:
                 if restart and step:
                     training = TrainingRun.open(tmp_path / out, str(model), SETTINGS)
                     assert training.version == 1
-                report = training.step(Reader(store), recorder, choice=Choice())
+                report = training.step(Reader(store), recorder, Intake())
         made[out] = load_file(report.weights / "model.safetensors")
     moved = load_file(model / "model.safetensors")
     for name, tensor in made["one"].items():
@@ -154,7 +155,7 @@ def test_a_push_that_fails_loses_nothing(tmp_path: Path, store: Store) -> None:
         server.roll_out(recorder, "g", [1.0, 0.0])
         training = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
         with pytest.raises(PushError, match="no space left"):
-            training.step(Reader(store), recorder, choice=Choice(), server=client)
+            training.step(Reader(store), recorder, Intake(), server=client)
         assert server.version == "4"
         assert TrainingRun.open(tmp_path / "out", str(model), SETTINGS).version == 5
         assert (tmp_path / "out" / "weights" / "5" / "model.safetensors").is_file()
@@ -170,7 +171,7 @@ def test_old_exports_are_pruned(tmp_path: Path, store: Store) -> None:
             if step == 1:  # gone on with: the weights that it was loaded from are pruned, too
                 training = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
             server.roll_out(recorder, f"g{step}", [1.0, 0.0])
-            training.step(Reader(store), recorder, choice=Choice())
+            training.step(Reader(store), recorder, Intake())
     assert sorted(p.name for p in (tmp_path / "out" / "weights").iterdir()) == ["3", "4", "5"]
     assert sorted(p.name for p in (tmp_path / "out" / "optimizer").iterdir()) == ["4.pt", "5.pt"]
 
@@ -181,17 +182,17 @@ def test_refusals(tmp_path: Path, store: Store, checkpoint: Path) -> None:
     with Recorder(store) as recorder:
         training = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
         with pytest.raises(NothingToTrain, match="no sessions yet"):
-            training.step(Reader(store), recorder, choice=Choice())
+            training.step(Reader(store), recorder, Intake())
         server.roll_out(recorder, "flat", [1.0, 1.0])
         with pytest.raises(NothingToTrain, match="no group has contrast"):
-            training.step(Reader(store), recorder, choice=Choice())
+            training.step(Reader(store), recorder, Intake())
         server.version = "0"
         server.roll_out(recorder, "old", [1.0, 0.0])
         training.version = 7
         with pytest.raises(NothingToTrain, match="too old"):
-            training.step(Reader(store), recorder, choice=Choice(), max_lag=3)
+            training.step(Reader(store), recorder, Intake(max_lag=3))
         training.version = 3
-        training.step(Reader(store), recorder, choice=Choice(), max_lag=3)
+        training.step(Reader(store), recorder, Intake(max_lag=3))
     with pytest.raises(ValueError, match="began from"):
         TrainingRun.open(tmp_path / "out", str(checkpoint), SETTINGS)
 
@@ -225,7 +226,7 @@ def test_a_step_is_rebuilt_to_the_bit(tmp_path: Path, store: Store, lora: Lora |
         reports = []
         for step in range(3):
             server.roll_out(recorder, f"g{step}", [1.0, 0.0, 0.0])
-            reports.append(training.step(reader, recorder, choice=Choice(balance_sessions=step == 1)))
+            reports.append(training.step(reader, recorder, Intake(choice=Choice(balance_sessions=step == 1))))
             if step == 1:  # moments and adapters come from disk as well as they do from memory
                 training = TrainingRun.open(tmp_path / "out", str(model), settings)
         for report in reports:
@@ -262,13 +263,13 @@ def test_killed_between_the_step_and_the_record(tmp_path: Path, store: Store, mo
         with monkeypatch.context() as patch:
             patch.setattr(Recorder, "record_batch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                training.step(reader, recorder, choice=Choice(), server=server.client())
+                training.step(reader, recorder, Intake(), server=server.client())
         assert [group.name for group in reader.groups()] == ["g"]
         again = TrainingRun.open(tmp_path / "out", str(model), SETTINGS)
         assert again.catch_up(server.client()) is not None
         assert server.version == "1"
         assert again.catch_up(server.client()) is None
         with pytest.raises(NothingToTrain):
-            again.step(reader, recorder, choice=Choice(), server=server.client())
+            again.step(reader, recorder, Intake(), server=server.client())
         assert reader.groups() == [], "not trained on twice"
         assert load_batch(store, 1).batch.checkpoint == str(again.weights)

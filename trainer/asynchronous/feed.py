@@ -12,7 +12,7 @@ from trainer.batches import MixedTemperatures, temperature
 if TYPE_CHECKING:
     import torch
 
-    from trainer.training import Taken
+    from trainer.intake import Taken
 
 
 class Ended(Exception):

@@ -31,11 +31,11 @@ from transformers import AutoTokenizer, PrinterCallback
 
 from trainer.asynchronous.feed import Ended, PushTransfer, RecordWorker
 from trainer.grpo import Settings
+from trainer.intake import Taken
 from trainer.metrics import Seen, StepMetrics
 from trainer.notes import read_note
 from trainer.policy import Policy
 from trainer.sequences import Row
-from trainer.training import Taken
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # it warns of what this file is for
 _hide_vllm = "vllm" not in sys.modules

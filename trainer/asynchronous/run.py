@@ -22,10 +22,10 @@ from trainer.asynchronous.feed import Ended, PushTransfer, RecordWorker
 from trainer.asynchronous.loop import RecordTrainer, configuration, load, samples_of
 from trainer.following import Following
 from trainer.grpo import Settings
+from trainer.intake import Intake, Taken
 from trainer.policy import Policy
 from trainer.push import WeightServer
-from trainer.selection import Choice
-from trainer.training import StepReport, Taken, TrainingRun
+from trainer.training import StepReport, TrainingRun
 
 
 @dataclass(slots=True)
@@ -44,7 +44,6 @@ class AsyncTraining:
     trainer: RecordTrainer
     worker: RecordWorker
     transfer: PushTransfer
-    max_lag: int | None
     _cleanup: ExitStack = field(repr=False)
 
     @classmethod
@@ -83,7 +82,7 @@ class AsyncTraining:
             run = _Run.open(directory, model, settings, load=loaded)
             [trainer] = made
             trainer.optimizer = run.learner.optimizer
-            return cls(run, trainer, worker, transfer, max_lag, stack.pop_all())
+            return cls(run, trainer, worker, transfer, stack.pop_all())
 
     def __enter__(self) -> Self:
         return self
@@ -97,8 +96,7 @@ class AsyncTraining:
         recorder: Recorder,
         *,
         following: Following,
-        choice: Choice,
-        max_groups: int | None = None,
+        intake: Intake,
         server: WeightServer | None = None,
         reported: Callable[[StepReport], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
@@ -112,19 +110,11 @@ class AsyncTraining:
         reason: list[str] = []
 
         def take() -> Taken:
-            ended = following.wait(run.fresh(None if server is None else server.version(), self.max_lag))
+            ended = following.wait(run.fresh(None if server is None else server.version(), intake))
             if ended is not None:
                 reason.append(ended)
                 raise Ended(ended)
-            taken = run.take(
-                Reader(store),
-                recorder,
-                choice=choice,
-                min_size=following.min_size,
-                max_groups=max_groups,
-                max_lag=self.max_lag,
-                server=server,
-            )
+            taken = run.take(Reader(store), recorder, intake, server=server)
             say(taken.says)
             return taken
 
@@ -132,20 +122,8 @@ class AsyncTraining:
             taken, metrics = worker.taken, self.trainer.measured
             if taken is None or metrics is None:
                 return  # TRL's first transfer, before any step
-            batch_id = run.keep(Reader(store), recorder, taken, metrics)
             worker.taken = None
-            pushed = None if server is None else run.publish(server, taken, say=say)
-            run.prune()
-            reported(
-                StepReport(
-                    version=taken.version,
-                    weights=run.directory.resolve() / "weights" / taken.version,
-                    selection=taken.selection,
-                    metrics=metrics,
-                    batch_id=batch_id,
-                    pushed=pushed,
-                )
-            )
+            reported(run.finish(Reader(store), recorder, taken, metrics, server=server, say=say))
 
         worker.take, self.transfer.send = take, send
         self.trainer.train()

@@ -103,6 +103,7 @@ def grpo(
         from trainer.adapters import Lora
         from trainer.display import step_table
         from trainer.grpo import Settings, stand_by
+        from trainer.intake import Intake
         from trainer.selection import Choice
         from trainer.training import TrainingRun
 
@@ -120,6 +121,7 @@ def grpo(
             max_tokens=max_tokens,
             balance_sessions=balance,
         )
+        intake = Intake(choice=choice, min_size=min_size, max_groups=groups, max_lag=max_lag)
         quiet_libraries()
         if ranks.rank() > 0:
             stand_by(lambda: TrainingRun.open(out, model, settings).learner)
@@ -172,8 +174,7 @@ def grpo(
                 opened,
                 recorder,
                 following=following,
-                choice=choice,
-                max_groups=groups,
+                intake=intake,
                 server=server,
                 reported=reported,
                 say=errors.print,
@@ -181,20 +182,11 @@ def grpo(
         last = steps if follow or steps is not None else 1
         while trl is None and (last is None or done < last):
             if following is not None:
-                ended = following.wait(training.fresh(None if server is None else server.version(), max_lag))
+                ended = following.wait(training.fresh(None if server is None else server.version(), intake))
                 if ended is not None:
                     break
             try:
-                report = training.step(
-                    Reader(opened),
-                    recorder,
-                    choice=choice,
-                    min_size=min_size,
-                    max_groups=groups,
-                    max_lag=max_lag,
-                    server=server,
-                    say=errors.print,
-                )
+                report = training.step(Reader(opened), recorder, intake, server=server, say=errors.print)
             except NothingToTrain as nothing:
                 if done == 0 or follow:
                     raise

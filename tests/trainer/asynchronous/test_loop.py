@@ -30,9 +30,9 @@ from trainer.batches import Credited, MixedTemperatures
 from trainer.cli import app
 from trainer.following import Following
 from trainer.grpo import Settings
+from trainer.intake import Intake, Taken
 from trainer.rebuild import rebuild
-from trainer.selection import Choice
-from trainer.training import StepReport, Taken, TrainingRun
+from trainer.training import StepReport, TrainingRun
 
 pytestmark = pytest.mark.slow
 SETTINGS = Settings(learning_rate=1e-3, gradient_checkpointing=False)
@@ -99,7 +99,7 @@ def branching(recorder: Recorder, group: str, reward: float, index: int, version
 
 
 def take(store: Store, recorder: Recorder, run: TrainingRun, **options: Any) -> Taken:
-    return run.take(Reader(store), recorder, choice=Choice(), **options)
+    return run.take(Reader(store), recorder, Intake(**options))
 
 
 def two_groups(recorder: Recorder) -> None:
@@ -281,7 +281,7 @@ def test_a_closed_loop(tmp_path: Path, store: Store, tied: bool) -> None:
             with AsyncTraining.open(out, str(model), SETTINGS, max_lag=0, steps=steps) as training:
                 following = Following(store, poll=0.02, idle=0.1)
                 return training.train(
-                    store, recorder, following=following, choice=Choice(), server=client, reported=reported
+                    store, recorder, following=following, intake=Intake(max_lag=0), server=client, reported=reported
                 )
 
         server.roll_out(recorder, "g1", [1.0, 0.0, 0.0])
