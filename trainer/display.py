@@ -216,10 +216,10 @@ _NARROW = (0, 1, 2, 3, 5)
 
 
 def changes_table(changes: Sequence[Change], width: int) -> Table:
-    """Finished experiments: a line a recipe and harness. Less than a `width` of 120 columns holds only the figures."""
+    """Finished experiments: a line a recipe and harness. Less than a `width` of 160 columns holds only the figures."""
     table = Table(title="Tasks solved before and after, with 95 % intervals", title_justify="left")
     heads, *rows = summary.rows(changes)
-    shown = range(len(heads)) if width >= 120 else _NARROW
+    shown = range(len(heads)) if width >= 160 else _NARROW
     for at in shown:
         names = at < 2
         table.add_column(

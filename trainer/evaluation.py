@@ -135,6 +135,27 @@ def compare_seeds(seeds: Sequence[tuple[Run, Run]], harness: str | None = None) 
     return _bootstrap(cells, -1.0, 1.0) if cells else None
 
 
+def compare_calls(seeds: Sequence[tuple[Run, Run]], harness: str | None = None) -> Interval | None:
+    """How many more tool calls a solved session makes after than before; None where nothing was solved both times.
+
+    Over the tasks and harnesses that were solved before and after: those that are new may be longer ones.
+    """
+    cells: list[float] = []
+    for before, after in seeds:
+        old, new = _calls_of_solved(before, harness), _calls_of_solved(after, harness)
+        shared: dict[str, list[float]] = {}
+        for key in old.keys() & new.keys():
+            shared.setdefault(key[0], []).append(new[key] - old[key])
+        cells += [fmean(shared[task]) for task in sorted(shared)]
+    return _bootstrap(cells, -math.inf, math.inf) if cells else None
+
+
+def _calls_of_solved(run: Run, harness: str | None) -> dict[tuple[str, str], float]:
+    """Mean tool calls of the solved sessions of each task and harness that has any."""
+    solved = {key: [r.tool_calls for r in cell if r.solved] for key, cell in run.by_task(harness).items()}
+    return {key: fmean(calls) for key, calls in solved.items() if calls}
+
+
 def rate_seeds(runs: Sequence[Run], harness: str | None = None) -> Interval:
     """The share that is solved, over the cells of task and seed of `runs`, one a seed."""
     cells = [cell for run in runs for cell in _by_first(run.by_task(harness))]

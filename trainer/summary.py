@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from trainer.evaluation import ALL, Interval, Run, compare, compare_seeds, rate_seeds
+from trainer.evaluation import ALL, Interval, Run, compare, compare_calls, compare_seeds, rate_seeds
 from trainer.results import Finished
 
 
@@ -16,7 +16,8 @@ class Change:
 
     `before` and `after` are shares of solved tasks; `difference` is after less before, over the cells of task and seed
     that both have (None: there are none), `by_seed` the same of each seed. Calls are the mean tool calls of a session
-    that solved its task, None where none did. `sessions` counts scored ones, before and after together.
+    that solved its task, None where none did; `calls_difference` is over the tasks that were solved before and after.
+    `sessions` counts scored ones, before and after together.
     """
 
     recipe: str
@@ -30,6 +31,7 @@ class Change:
     by_seed: tuple[float | None, ...]
     calls_before: float | None
     calls_after: float | None
+    calls_difference: Interval | None
 
 
 def changes(finished: Sequence[Finished]) -> list[Change]:
@@ -66,6 +68,7 @@ def _change(recipe: str, seeds: Sequence[Finished], harness: str | None) -> Chan
         by_seed=tuple(None if one is None else one.value for one in single),
         calls_before=_calls(before, harness),
         calls_after=_calls(after, harness),
+        calls_difference=compare_calls(pairs, harness),
     )
 
 
@@ -75,7 +78,17 @@ def _calls(runs: Sequence[Run], harness: str | None) -> float | None:
     return fmean(calls) if calls else None
 
 
-_HEADS = ("recipe", "harness", "solved, %", "difference, points", "by seed", "calls if solved", "sessions", "seeds")
+_HEADS = (
+    "recipe",
+    "harness",
+    "solved, %",
+    "difference, points",
+    "by seed",
+    "calls if solved",
+    "difference, calls",
+    "sessions",
+    "seeds",
+)
 
 
 def rows(changes: Sequence[Change]) -> list[tuple[str, ...]]:
@@ -91,6 +104,7 @@ def rows(changes: Sequence[Change]) -> list[tuple[str, ...]]:
                 "-" if one.difference is None else _points(one.difference),
                 ", ".join("-" if value is None else f"{100 * value:+.1f}" for value in one.by_seed),
                 " → ".join("-" if calls is None else f"{calls:.2f}" for calls in (one.calls_before, one.calls_after)),
+                "-" if one.calls_difference is None else _count(one.calls_difference),
                 f"{one.sessions}{unscored}",
                 " ".join(map(str, one.seeds)),
             )
@@ -105,9 +119,14 @@ def markdown(changes: Sequence[Change]) -> str:
     note = (
         "Solved is the mean over tasks and seeds, before → after training, on tasks that are not trained on. The "
         "difference has a 95 % bootstrap interval that resamples pairs (before, after) of task and seed; all harnesses "
-        "of a task stay together. Calls are the mean tool calls of sessions that solved their task."
+        "of a task stay together. Calls are the mean tool calls of sessions that solved their task, their difference "
+        "that of the tasks solved before and after."
     )
     return "\n".join("| " + " | ".join(line) + " |" for line in table) + f"\n\n{note}\n"
+
+
+def _count(found: Interval) -> str:
+    return f"{found.value:+.2f} ({found.low:+.2f} .. {found.high:+.2f})"
 
 
 def _points(found: Interval) -> str:

@@ -11,10 +11,12 @@ from rich.console import Console
 
 from replay.reader import Reader
 from replay.records import NewSession
+from replay.rewards import Rollout
+from replay.schema import Session
 from replay.store import Store
 from replay.writer import Recorder
 from trainer.display import differences_table, scores_table
-from trainer.evaluation import Run, compare, rate, wilson
+from trainer.evaluation import Run, compare, compare_calls, rate, wilson
 from trainer.plots import bars
 
 
@@ -96,3 +98,27 @@ def test_a_plot_is_drawn(store: Store, tmp_path: Path) -> None:
     runs = [Run.load(Reader(store), name) for name in ("eval-before", "eval-after")]
     bars(runs, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def called(calls: dict[tuple[str, str], int | None]) -> Run:
+    """One session for each task and harness, with so many tool calls; None: not solved."""
+    found = []
+    for (task, harness), count in calls.items():
+        rollout = Rollout(
+            session=task, harness=harness, task=float(count is not None), parts={}, turns=1, tool_calls=count or 9,
+            sampled_tokens=1, truncated=0, malformed=0, replies=(),
+        )  # fmt: skip
+        found.append((Session(name=task, task=task, harness=harness), rollout))
+    return Run("eval", tuple(found))
+
+
+def test_calls_are_compared_where_both_solved() -> None:
+    before = called({("a", "x"): 4, ("b", "x"): 6, ("c", "x"): None, ("a", "y"): 3})
+    after = called({("a", "x"): 2, ("b", "x"): None, ("c", "x"): 1, ("a", "y"): 3})
+    found = compare_calls([(before, after)])
+    assert found is not None
+    assert (found.value, found.low, found.high) == (-1.0, -math.inf, math.inf), "one task, in two harnesses"
+    again = compare_calls([(before, after), (called({("a", "x"): 5}), called({("a", "x"): 2}))], "x")
+    assert again is not None
+    assert (again.value, again.low, again.high) == (-2.5, -3.0, -2.0), "a cell a seed"
+    assert compare_calls([(before, called({("a", "x"): None}))]) is None

@@ -123,7 +123,7 @@ def test_what_is_no_finished_experiment_is_named(two_seeds: list[Path], tmp_path
         changes([one, one])
 
 
-@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("width", [80, 160])
 def test_figures_stay_in_one_piece_however_narrow_the_terminal(two_seeds: list[Path], width: int) -> None:
     console = Console(width=width, record=True, file=io.StringIO())
     found = changes([Finished.load(folder) for folder in two_seeds])
@@ -131,7 +131,7 @@ def test_figures_stay_in_one_piece_however_narrow_the_terminal(two_seeds: list[P
     text = console.export_text()
     assert "25.0 → 44.4" in text
     assert "+12.5 (" in text
-    assert ("seeds" in text) == (width == 140)
+    assert ("seeds" in text) == (width == 160)
 
 
 def task_set(folder: Path, *names: str) -> Path:
