@@ -19,7 +19,7 @@ from transformers import PrinterCallback
 
 from trainer import ranks
 from trainer.library import DPOConfig, DPOTrainer
-from trainer.offline import OfflineSettings, take_back
+from trainer.offline import OfflineSettings, load_whole, take_back
 from trainer.policy import Policy, find_checkpoint, load_policy
 from trainer.preferences import Pair
 
@@ -75,12 +75,10 @@ def prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, *, logs
     On several processes the others :func:`stand_by`; pairs that do not fill the last round of an epoch are filled up
     with the first ones of it, as accelerate does.
 
-    Raises ValueError for no pairs, for a `batch_size` that cannot be dealt out evenly, and for a model that a launcher
-    would split.
+    Raises ValueError for no pairs, and for a `batch_size` that cannot be dealt out evenly.
     """
     if not pairs:
         raise ValueError("no pairs to learn from")
-    ranks.check_copies("DPO")  # under FSDP2, TRL 1.16 was seen to make other updates than in one process
     settings.arguments(Path())  # before other ranks take part
     with ranks.together((pairs, settings, logs)):
         return _prefer(policy, pairs, settings, logs)
@@ -99,8 +97,9 @@ def _prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, logs: 
     with tempfile.TemporaryDirectory(prefix="dpo-") as scratch:
         trainer = DPOTrainer(
             model=policy.model,
-            # With adapters the reference is the model without them.
-            ref_model=load_policy(policy.source).model if settings.lora is None else None,
+            # With adapters the reference is the model without them. Else it is whole on every process: under FSDP, TRL
+            # splits it without a broadcast from rank 0, which accelerate makes for the policy alone.
+            ref_model=load_whole(policy.source).model if settings.lora is None else None,
             args=_config(settings, logs if logs is not None else Path(scratch)),
             train_dataset=dataset,
             data_collator=Collator(pairs, policy.pad_id),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from trainer import ranks
 from trainer.adapters import Lora
 from trainer.policy import Policy, load_policy
+
+_ZEROS = "FSDP_CPU_RAM_EFFICIENT_LOADING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class OfflineSettings:
         bf16 = torch.cuda.is_available() if self.bf16 is None else self.bf16
         ranks.check_joined()
         ranks.check_precision(bf16)
+        ranks.check_splitting()
         at_once = self.micro_batch * ranks.size()
         if self.batch_size % at_once:
             raise ValueError(
@@ -70,21 +75,57 @@ class OfflineSettings:
         return None if self.lora is None else self.lora.config()
 
 
+def load_whole(source: Path) -> Policy:
+    """The policy at `source`, all of it on this process, whatever the launcher asks for.
+
+    Left alone, transformers loads zeros under FSDP on every process but one, for accelerate to put the weights in.
+    """
+    asked = os.environ.pop(_ZEROS, None)
+    try:
+        return load_policy(source)
+    finally:
+        if asked is not None:
+            os.environ[_ZEROS] = asked
+
+
 def take_back(policy: Policy, trainer: Any, lora: Lora | None) -> None:
     """Make what `trainer` trained the policy's model again, without what TRL and accelerate put on it.
 
     A model that was split over the processes is put together again on rank 0, on the CPU; the other ranks keep nothing.
     """
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-        state = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # all ranks give their parts
+        # All ranks give their parts.
+        if trainer.is_deepspeed_enabled:
+            state = _trained(trainer.model_wrapped)
+            # Until the next of TRL's configs, models are loaded whole again, not each process its part for ZeRO-3.
+            unset_hf_deepspeed_config()
+        else:
+            state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
         if ranks.rank() > 0:
             return
-        whole = load_policy(policy.source)
+        whole = load_whole(policy.source)
         if lora is not None:
             whole.adapt(lora)
-        whole.model.load_state_dict(state)
+        whole.model.load_state_dict({**whole.model.state_dict(), **state})
         policy.model, policy.adapted = whole.model, whole.adapted
         return
     policy.model = trainer.accelerator.unwrap_model(trainer.model)
     policy.adapted = lora is not None
     policy.base.__dict__.pop("forward", None)
+
+
+def _trained(engine: Any) -> dict[str, torch.Tensor]:
+    """The parameters that a DeepSpeed engine trained, whole and in float32, on the CPU of rank 0; all must call this.
+
+    Its state dict would have them in bfloat16 where it computes so, and is refused under ZeRO-3 unless the launcher was
+    told otherwise.
+    """
+    from deepspeed.utils import safe_get_full_fp32_param  # type: ignore[import-not-found, unused-ignore]
+
+    found = {}
+    for name, parameter in engine.module.named_parameters():
+        if parameter.requires_grad:
+            whole = safe_get_full_fp32_param(parameter)
+            if ranks.rank() == 0:
+                found[name] = (parameter if whole is None else whole).detach().float().cpu()  # None: stage 0
+    return found

@@ -96,20 +96,36 @@ def check_joined() -> None:
 
 def check_precision(bf16: bool) -> None:
     """Raise ValueError where the launcher asks for another precision than float32, and `bf16` is not wanted."""
-    asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    if not bf16 and asked != "no":
-        raise ValueError(f"training is in float32 here, and the launcher asks for {asked}: --mixed_precision no")
+    wanted = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if not bf16 and wanted != "no":
+        raise ValueError(f"training is in float32 here, and the launcher asks for {wanted}: --mixed_precision no")
+
+
+def asked(name: str) -> bool:
+    """Whether the launcher asks for `name`: FSDP, DEEPSPEED or MEGATRON_LM."""
+    return os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true"
 
 
 def check_copies(what: str) -> None:
-    """Raise ValueError unless every process will hold a whole copy of the model, and all of them work together."""
+    """Raise ValueError unless each process will hold all of the model and the optimizer, and all work together.
+
+    Every ZeRO stage splits the moments and takes over model and optimizer for good, where :class:`trainer.grpo.Learner`
+    has one optimizer for many of TRL's trainers, and saves its moments as one file.
+    """
     check_joined()
     for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
-        if size() > 1 and os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":
+        if asked(name) and (size() > 1 or name == "DEEPSPEED"):
             raise ValueError(
-                f"{what} trains a whole copy of the model on each process, and the launcher asks for {name}, which "
-                "splits it: launch with --multi_gpu, and with --lora-rank where memory is short"
+                f"{what} trains a whole copy of the model on each process, with its own optimizer over many updates, "
+                f"and the launcher asks for {name}, which splits them: launch with --multi_gpu, and with --lora-rank "
+                "where memory is short"
             )
+
+
+def check_splitting() -> None:
+    """Raise ValueError where the launcher would split the model in a way that :mod:`trainer.offline` does not know."""
+    if asked("MEGATRON_LM"):
+        raise ValueError("the launcher asks for MEGATRON_LM, by which TRL does not train: use FSDP or DeepSpeed")
 
 
 @contextmanager

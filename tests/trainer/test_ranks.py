@@ -34,7 +34,7 @@ MODULE = ("-m", "trainer.cli")
 def launch(*words: str, options: tuple[str, ...] = (), timeout: float = 400) -> subprocess.CompletedProcess[str]:
     """`accelerate launch` of two processes. --multi_gpu makes it start two on a CPU, too."""
     command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
     return subprocess.run(
         [*command, *(options or ("--multi_gpu",)), *words],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout,
@@ -136,13 +136,25 @@ def test_nothing_to_train_on_ends_all_with_one_message(checkpoint: Path, tmp_pat
     assert done.stderr.count("error:") == 1
 
 
-@pytest.mark.parametrize("words", [("grpo", "--no-push"), ("dpo", "--margin", "0.2")])
-def test_a_split_model_is_refused(checkpoint: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_grpo_refuses_a_split_model(checkpoint: Path, tmp_path: Path) -> None:
     url = fill(tmp_path / "tap.db", checkpoint)
     more = ("--model", str(checkpoint), "--store", url, "--out", str(tmp_path / "x"))
-    done = launch(*MODULE, *words, *more, options=("--use_fsdp", "--fsdp_version", "2"))
+    done = launch(*MODULE, "grpo", "--no-push", *more, options=("--use_fsdp", "--fsdp_version", "2"))
     assert done.returncode == 1
-    assert done.stderr.count("the launcher asks for FSDP, which splits it") == 1
+    assert done.stderr.count("the launcher asks for FSDP, which splits them") == 1
+
+
+def test_grpo_refuses_deepspeed_on_one_process_too(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(ValueError, match="the launcher asks for DEEPSPEED, which splits them"):
+        Learner(load_policy(checkpoint), Settings())
+    SftSettings().arguments(Path())
+
+
+def test_megatron_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
+    with pytest.raises(ValueError, match="asks for MEGATRON_LM, by which TRL does not train"):
+        SftSettings().arguments(Path())
 
 
 def test_processes_that_do_not_know_of_each_other_are_refused(
@@ -178,14 +190,25 @@ FSDP = ("--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFO
 FSDP += ("--fsdp_transformer_layer_cls_to_wrap", "LlamaDecoderLayer")
 
 
-@pytest.mark.parametrize("options", [("--multi_gpu",), FSDP])
-@pytest.mark.parametrize("more", [(), ("--lora-rank", "4")])
-def test_sft(checkpoint: Path, tmp_path: Path, options: tuple[str, ...], more: tuple[str, ...]) -> None:
-    check_offline(checkpoint, tmp_path, options, "sft", "--epochs", "2", "--rerender", "never", *more)
+def zero(stage: int) -> tuple[str, ...]:
+    """DeepSpeed, as `accelerate launch` is asked for it."""
+    return ("--use_deepspeed", "--zero_stage", str(stage))
 
 
-def test_dpo(checkpoint: Path, tmp_path: Path) -> None:
-    check_offline(checkpoint, tmp_path, ("--multi_gpu",), "dpo", "--margin", "0.2")
+SFT = ("sft", "--epochs", "2", "--rerender", "never")
+DPO = ("dpo", "--margin", "0.2")
+SPLITS = [("--multi_gpu",), FSDP, zero(1), zero(2), zero(3)]
+
+
+@pytest.mark.parametrize("options", SPLITS, ids=["ddp", "fsdp2", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("more", [(), ("--lora-rank", "4")], ids=["whole", "lora"])
+@pytest.mark.parametrize("words", [SFT, DPO], ids=["sft", "dpo"])
+def test_offline(
+    checkpoint: Path, tmp_path: Path, words: tuple[str, ...], more: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    if "--use_deepspeed" in options:
+        pytest.importorskip("deepspeed")
+    check_offline(checkpoint, tmp_path, options, *words, *more)
 
 
 def check_offline(checkpoint: Path, tmp_path: Path, options: tuple[str, ...], *words: str) -> None:
