@@ -1,6 +1,6 @@
 """`make learn`: in the real harness, on real vLLM, the tiny model solves more of the tasks that it was not trained on.
 
-Seed 0. The margin is the lower end of the paired 95 % interval: above 0.
+Seed 0, with seeded sampling. The margin is the lower end of the paired 95 % interval: above 0.
 """
 
 from __future__ import annotations
