@@ -106,6 +106,8 @@ def take_back(policy: Policy, trainer: Any, lora: Lora | None) -> None:
         whole = load_whole(policy.source)
         if lora is not None:
             whole.adapt(lora)
+        if lost := [n for n, p in whole.model.named_parameters() if p.requires_grad and n not in state]:
+            raise RuntimeError(f"not gathered from the processes, so what was trained is lost: {', '.join(lost[:3])}")
         whole.model.load_state_dict({**whole.model.state_dict(), **state})
         policy.model, policy.adapted = whole.model, whole.adapted
         return

@@ -29,6 +29,8 @@ from typing import Any
 
 def main(script: str, modules: Sequence[str]) -> None:
     """Serve until stdin ends, then until the last session has ended."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # what the harness prints while it is imported is no answer of ours
     [entry] = entry_points(group="console_scripts", name=script)
     run = entry.load()
     for module in modules:
@@ -44,7 +46,7 @@ def main(script: str, modules: Sequence[str]) -> None:
     selector.register(wake, selectors.EVENT_READ)
     running: dict[int, Any] = {}
     rest, open_ = b"", True
-    tell({"ready": True})
+    tell(out, {"ready": True})
     while open_ or running:
         for key, _ in selector.select():
             if key.fd == wake:
@@ -60,17 +62,17 @@ def main(script: str, modules: Sequence[str]) -> None:
                 alone, told = os.pipe()
                 pid = os.fork()
                 if pid == 0:
-                    become(run, script, request, (wake, woken, alone, told))
+                    become(run, script, request, (wake, woken, alone, told, out))
                 os.close(told)
                 os.read(alone, 1)  # to its end: the session has a process group of its own, and can be ended by it
                 os.close(alone)
                 running[pid] = request["id"]
-                tell({"id": request["id"], "pid": pid})
+                tell(out, {"id": request["id"], "pid": pid})
         while running:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 break
-            tell({"id": running.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+            tell(out, {"id": running.pop(pid), "status": os.waitstatus_to_exitcode(status)})
 
 
 def become(run: Callable[[], object], script: str, request: dict[str, Any], parents: Sequence[int]) -> None:
@@ -105,9 +107,9 @@ def become(run: Callable[[], object], script: str, request: dict[str, Any], pare
         os._exit(status & 0xFF)
 
 
-def tell(what: dict[str, Any]) -> None:
-    """One line to whoever started this."""
-    os.write(1, json.dumps(what).encode() + b"\n")
+def tell(out: int, what: dict[str, Any]) -> None:
+    """One line on the file descriptor `out`, to whoever started this."""
+    os.write(out, json.dumps(what).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ HARNESS = """
 import os, sys, time
 from pathlib import Path
 import slow_module
+print("welcome to the toy", flush=True)
 def main():
     word = sys.argv[1]
     print(word, os.environ["WHO"], Path.cwd().name, sys.stdin.read(), "MARK" in os.environ, flush=True)
@@ -76,6 +77,8 @@ async def test_a_session_is_a_process_of_its_own(program: Path, folder: Path, ki
         assert "and this" in output
     assert "RuntimeError: broken" in ended[4][1]
     assert "a message" in ended[2][1]
+    if kind == "preloaded":
+        assert (folder / "preload.log").read_text() == "welcome to the toy\n", "and it is not taken for an answer"
     imported = (folder / "count").read_text().split()
     assert len(imported) == (1 if kind == "preloaded" else 6), "once by the preloading parent"
 
