@@ -195,6 +195,18 @@ def scores_table(runs: Sequence[Run]) -> Table:
     return table
 
 
+def matrix_table(runs: Sequence[Run]) -> Table:
+    """What was solved under each harness, a line, in each run, a column."""
+    table = Table(title="Solved, %, with 95 % intervals", title_justify="left")
+    table.add_column("harness", overflow="fold", min_width=8)
+    shares = [{score.harness: score.solved for score in run.scores()} for run in runs]
+    for run in runs:
+        table.add_column(run.name.removeprefix("eval-"), justify="right", overflow="fold")
+    for harness in dict.fromkeys(name for found in shares for name in found):
+        table.add_row(harness, *(_percent(found[harness]) if harness in found else "-" for found in shares))
+    return table
+
+
 def differences_table(before: Run, after: Run) -> Table:
     """By how much more one run solved than another, over the tasks that both tried."""
     names = [run.name.removeprefix("eval-") for run in (before, after)]

@@ -21,7 +21,12 @@ from trainer.processes import ProcessFailed
 from trainer.serve import ServeOptions
 
 WINDOW = 8192
-"""Tokens of prompt and reply where nothing else is asked for: an end to a model that babbles."""
+"""Tokens of prompt and reply on a CPU, where nothing else is asked for: an end to a model that babbles.
+
+On a GPU it is the model's own, or as much of it as fits into memory: harnesses say 20,000 tokens before the task.
+"""
+SEQUENCES = 32
+"""Replies that vLLM samples at a time, at least."""
 
 WATCH_SECONDS = 5.0
 
@@ -44,7 +49,7 @@ class LocalStack:
     engine: str = ""
     window: int | None = None
     max_tokens: int = 512
-    sequences: int = 32
+    sequences: int = SEQUENCES
     lora_rank: int | None = None
     proxy_port: int = field(init=False, default=0)
     _started: list[tuple[str, subprocess.Popen[bytes], Path]] = field(init=False, default_factory=list)
@@ -62,17 +67,29 @@ class LocalStack:
         self.say(f"starting vLLM on {self.model}")
         port = processes.free_port()
         self.engine = f"http://127.0.0.1:{port}"
-        window = self.window or min(serve.native_length(Path(self.model)) or WINDOW, WINDOW)
-        # On a GPU the trainer needs its part of the same memory.
-        share = () if serve.is_cpu_build() else ("--gpu-memory-utilization", "0.4")
-        extra = ("--max-num-seqs", str(self.sequences), *share)
-        options = ServeOptions(model=self.model, port=port, max_model_len=window, lora_rank=self.lora_rank, extra=extra)
+        options = ServeOptions(
+            model=self.model,
+            port=port,
+            lora_rank=self.lora_rank,
+            max_model_len=self.window,
+            extra=("--max-num-seqs", str(self.sequences)),
+        )
+        options = self._sized(options, cpu=serve.is_cpu_build())
         vllm = serve.start(options, log=self.logs / "vllm.log")
         self.stack.callback(processes.stop, vllm)
         self._started.append(("vLLM", vllm, self.logs / "vllm.log"))
         self._start_proxy()  # it need not wait for vLLM
         serve.wait_ready(self.engine, vllm, log=self.logs / "vllm.log")
         self.say(f"vLLM is ready at {self.engine}")
+
+    def _sized(self, options: ServeOptions, *, cpu: bool) -> ServeOptions:
+        """`options` with the window and the memory that this machine allows."""
+        if cpu:
+            native = serve.native_length(Path(self.model)) or WINDOW
+            return replace(options, max_model_len=self.window or min(native, WINDOW))
+        # The trainer needs its part of the same memory.
+        extra = (*options.extra, "--gpu-memory-utilization", "0.4")
+        return replace(options, extra=extra if self.window else (*extra, "--max-model-len", "auto"))
 
     async def during[T](self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns, if vLLM and the proxy outlive it.

@@ -30,7 +30,8 @@ class Rollouts(_Section):
 
     `ahead` is how many steps' rollouts run before their weights are trained: 0 waits for every update, 1 rolls out the
     next step's tasks while this one is trained on, so that sessions are one version old. `preload` forks the sessions
-    of the harnesses that can be preloaded; the others start as always, and none of them in a sandbox. With
+    of the harnesses that can be preloaded; the others start as always, and none of them in a sandbox. `max_tokens` caps
+    one reply; `max_model_len` is prompt and reply, where vLLM is started here (None: see trainer.local). With
     `reproducible` every call's sampling follows from the recipe's seed, the session and the call's place in it, in
     evaluations too: sessions then differ between two runs only by what their commands and the batches' rounding do.
     On a GPU vLLM draws seeded tokens one request after the other, which costs it speed.
@@ -46,6 +47,7 @@ class Rollouts(_Section):
     max_turns: Count | None = None
     max_session_tokens: Count | None = None
     max_tokens: Count = 512
+    max_model_len: Count | None = None
     rewards: Names = ()
     preload: bool = False
     reproducible: bool = False

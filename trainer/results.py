@@ -79,6 +79,7 @@ def _measures(plan: Recipe) -> dict[str, Any]:
         "samples": chosen.samples,
         "max_tokens": plan.rollouts.max_tokens,
         "max_turns": plan.rollouts.max_turns,
+        "max_model_len": plan.rollouts.max_model_len,
     }
 
 
@@ -89,7 +90,7 @@ def _before(baseline: Path, plan: Recipe) -> Run:
     if "measures" not in about:
         raise ValueError(f"{baseline} does not say what it measures: an earlier version ran it")
     mine = _measures(plan)
-    other = {name: value for name, value in about["measures"].items() if value != mine[name]}
+    other = {name: value for name, value in about["measures"].items() if value != mine.get(name)}
     if other:
         told = ", ".join(f"{name} is {value} there, {mine[name]} here" for name, value in other.items())
         raise ValueError(f"{baseline} is no baseline for this recipe: {told}")

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from aiohttp.test_utils import TestServer
 from trainer import local, processes
 from trainer.local import LocalStack
 from trainer.processes import ProcessFailed
+from trainer.serve import ServeOptions
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +120,17 @@ async def test_cancelled_it_cleans_up(engine: tuple[Engine, str], make: Callable
     with pytest.raises(asyncio.CancelledError):
         await running
     assert work.cleaned
+
+
+def test_the_window_is_the_machines(make: Callable[[str], LocalStack], tmp_path: Path) -> None:
+    stack = make("")
+    stack.model = str(tmp_path)
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 40960}')
+    options = ServeOptions(model=stack.model)
+    assert stack._sized(options, cpu=True).max_model_len == 8192
+    gpu = stack._sized(options, cpu=False)
+    assert (gpu.max_model_len, gpu.extra[-2:]) == (None, ("--max-model-len", "auto")), "as much as fits"
+    stack.window = 16384
+    asked = replace(options, max_model_len=16384)
+    assert stack._sized(asked, cpu=True).max_model_len == stack._sized(asked, cpu=False).max_model_len == 16384
+    assert "auto" not in stack._sized(asked, cpu=False).extra

@@ -19,6 +19,7 @@ from replay.store import Store
 from trainer import processes
 from trainer.commands.common import console, errors
 from trainer.display import RolloutView, sessions_table
+from trainer.local import LocalStack
 from trainer.plan import Assignment, Budget, Outcome, Plan, Runner
 from trainer.rollout import rollout
 from trainer.tasks import load_tasks
@@ -26,7 +27,9 @@ from trainer.tasks.sandbox import Sandbox, SandboxError
 
 SandboxChoice = Literal["auto", "bwrap", "off"]
 
-HarnessOption = Annotated[str, typer.Option("--harness", help="Which harnesses, parted by commas.")]
+HarnessOption = Annotated[
+    str, typer.Option("--harness", help="Which harnesses, parted by commas; all: every one that is installed.")
+]
 TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only these tasks; may be repeated.")]
 ProxyOption = Annotated[str, typer.Option("--proxy", help="Where `tap up` listens.")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds for one harness process.")]
@@ -79,26 +82,29 @@ def make_plan(
     isolate: bool = False,
     sandbox: SandboxChoice = "auto",
 ) -> Plan:
-    """The plan that the options describe; raises what `plain_errors` tells, naming the option at fault."""
-    specs = [table.get(name.strip(), harness_file) for name in harness.split(",")]
+    """The plan that the options describe; raises what `plain_errors` tells, naming the option at fault.
+
+    An empty `proxy` is for the caller to fill in (`LocalStack.through`).
+    """
     chosen = [task for task in load_tasks(tasks) if not only or task.name in only]
     if not chosen:
         raise ValueError(f"no task of {tasks} is called {', '.join(only or [])}")
     if isolate and (reason := isolation.why_not()) is not None:
         raise ValueError(f"--isolate does not work here: {reason}")
-    host, port = _address(proxy)
-    _check_proxy(host, port)
+    host, port = _address(proxy) if proxy else ("127.0.0.1", 0)
+    if proxy:
+        _check_proxy(host, port)
     home = default_home()
     return Plan(
         run=run,
         tasks=tuple(chosen),
-        runners=tuple(Runner(spec, table.find(spec, root)) for spec in specs),
+        runners=_runners(harness, root, harness_file),
         group_size=group_size,
         concurrency=concurrency,
         proxy_host=host,
         proxy_port=port,
         home=home,
-        bundle=ca.load(home).bundle,
+        bundle=ca.load(home).bundle if proxy else Path(),
         directory=directory / run,
         assignment=assignment,
         timeout=timeout,
@@ -111,6 +117,27 @@ def make_plan(
         sandbox=find_sandbox("off" if preload and sandbox == "auto" else sandbox),
         keep_workspaces=keep,
     )
+
+
+def _runners(harness: str, root: Path, harness_file: Path) -> tuple[Runner, ...]:
+    """Those that `harness` names, or all that are installed; says which are not."""
+    if harness.strip() != "all":
+        specs = [table.get(name.strip(), harness_file) for name in harness.split(",")]
+        return tuple(Runner(spec, table.find(spec, root)) for spec in specs)
+    found: list[Runner] = []
+    missing: list[str] = []
+    for spec in table.load(harness_file).values():
+        try:
+            found.append(Runner(spec, table.find(spec, root)))
+        except table.HarnessError:
+            missing.append(spec.name)
+    if not found:
+        raise ValueError(
+            f"no harness is installed in {root}: run `tap harness install NAME`, one of {', '.join(missing)}"
+        )
+    if missing:
+        errors.print(f"not installed, and left out: {', '.join(missing)}", markup=False, highlight=False)
+    return tuple(found)
 
 
 def find_sandbox(choice: SandboxChoice) -> Sandbox | None:
@@ -127,11 +154,12 @@ def find_sandbox(choice: SandboxChoice) -> Sandbox | None:
         return None
 
 
-def roll_out(plan: Plan, store: Store) -> list[Outcome]:
-    """Carry out `plan` with live progress, then show its sessions and what failed."""
+def roll_out(plan: Plan, store: Store, local: LocalStack | None = None) -> list[Outcome]:
+    """Carry out `plan` with live progress, then show its sessions and what failed; no longer than `local` lives."""
     names = ", ".join(runner.harness.name for runner in plan.runners)
     with processes.ended_by_sigterm(), RolloutView(console, f"{names}, run {plan.run}") as view:
-        outcomes = asyncio.run(rollout(plan, store, progress=view))
+        work = rollout(plan, store, progress=view)
+        outcomes = asyncio.run(work if local is None else local.during(work))
     if not outcomes:
         console.print(f"run {plan.run} is complete: nothing was left to do")
     console.print(sessions_table(Reader(store), f"{plan.run}.", f"Run {plan.run}"))

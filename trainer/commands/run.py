@@ -55,7 +55,7 @@ def run(
     from trainer.display import differences_table, scores_table, step_line, taught_line
     from trainer.evaluation import Run
     from trainer.experiment import Experiment
-    from trainer.local import LocalStack
+    from trainer.local import SEQUENCES, LocalStack
     from trainer.policy import find_checkpoint
     from trainer.results import begin, conclude
 
@@ -88,6 +88,8 @@ def run(
             say=say,
             engine=engine,
             max_tokens=plan.rollouts.max_tokens,
+            window=plan.rollouts.max_model_len,
+            sequences=max(SEQUENCES, plan.rollouts.concurrency),
             # Adapters beside the weights cost speed in every forward pass, so only where they are asked for.
             lora_rank=plan.training.lora_rank if plan.training.push == "lora" else None,
         )
