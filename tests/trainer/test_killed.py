@@ -33,7 +33,7 @@ PLACES = [
     "+trainer.run_state:RunState.write",  # the step is made; the record does not know
     "+replay.writer:Recorder.record_batch",  # handed to the writer's thread: written or not
     "trainer.training:TrainingRun._log",  # in the record for certain
-    "trainer.training:TrainingRun.prune",
+    "trainer.training:prune",
 ]
 OF_ADAPTERS = [
     "+trainer.grpo:Learner.save_optimizer",
