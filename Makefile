@@ -57,7 +57,7 @@ learn: install  ## GRPO on the tiny model until it solves more of the held-out t
 
 RESULTS := tiny-four tiny-one tiny-sft tiny-careful-four tiny-careful-fewer-calls
 
-results: install  ## the experiments on the tiny model, three seeds each, and their table (SEEDS="0 1 2"; an hour or two)
+results: install  ## the experiments on the tiny model, three seeds each, and their table (SEEDS="0 1 2"; two to three hours)
 	$(VENV)/bin/trainer run trainer/recipes/tiny-careful.toml --out runs/results/tiny-careful
 	for seed in $(SEEDS); do for recipe in $(RESULTS); do \
 	    case $$recipe in tiny-careful-*) first=tiny-careful-four;; *) first=tiny-four;; esac; \

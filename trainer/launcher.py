@@ -172,9 +172,11 @@ class Preloaded:
     def _gone(self) -> None:
         forks = self._forks.values()
         waiting: list[asyncio.Future[Any]] = [self._ready, *(f.began for f in forks), *(f.ended for f in forks)]
-        for future in waiting:
-            if not future.done():
-                future.set_exception(self._failure())
+        left = [future for future in waiting if not future.done()]
+        if left:
+            failure = self._failure()  # reads the log: once, and not at a good end
+            for future in left:
+                future.set_exception(failure)
                 future.exception()  # nobody may be waiting for it any more
 
     def _heard(self, told: Mapping[str, Any]) -> None:
