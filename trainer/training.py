@@ -165,7 +165,6 @@ class TrainingRun:
         intake: Intake,
         *,
         server: WeightServer | None = None,
-        tolerance: float | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> StepReport:
         """Train on what `intake` takes from the record, and push the result to `server`.
@@ -177,7 +176,7 @@ class TrainingRun:
         taken = self.take(reader, recorder, intake, server=server)
         say(taken.says)
         metrics = self.learner.step(taken.selection.rows)
-        return self.finish(reader, recorder, taken, metrics, server=server, tolerance=tolerance, say=say)
+        return self.finish(reader, recorder, taken, metrics, server=server, say=say)
 
     def take(self, reader: Reader, recorder: Recorder, intake: Intake, *, server: WeightServer | None = None) -> Taken:
         """What the next step trains on; nothing is consumed by looking. See :meth:`step`. Raises NothingToTrain."""
@@ -193,12 +192,11 @@ class TrainingRun:
         metrics: StepMetrics,
         *,
         server: WeightServer | None = None,
-        tolerance: float | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> StepReport:
         """Keep and push the step that the learner has taken on `taken`. Raises as :meth:`step` does."""
         batch_id = self.keep(reader, recorder, taken, metrics)
-        pushed = None if server is None else self.publish(server, taken, tolerance=tolerance, say=say)
+        pushed = None if server is None else self.publish(server, taken, say=say)
         prune(self.directory, self.version)
         return StepReport(
             version=taken.version,
@@ -244,7 +242,6 @@ class TrainingRun:
         server: WeightServer,
         taken: Taken,
         *,
-        tolerance: float | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> Pushed:
         """Push the weights of the step that was kept. Raises push.PushError and push.PushMismatch."""
@@ -258,7 +255,7 @@ class TrainingRun:
             prompts=probe_prompts(taken.selection.rows),
             score=self.score,
             way=self.way,
-            tolerance=tolerance or self._tolerance,
+            tolerance=self._tolerance,
             fallback=self._fallback(server, taken.before),
         )
 
