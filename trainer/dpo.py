@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback
 
 from trainer import ranks
 from trainer.library import DPOConfig, DPOTrainer
-from trainer.offline import OfflineSettings, load_whole, take_back
+from trainer.offline import OfflineSettings, fit, load_whole
 from trainer.policy import Policy, find_checkpoint, load_policy
 from trainer.preferences import Pair
 
@@ -106,9 +105,7 @@ def _prefer(policy: Policy, pairs: Sequence[Pair], settings: DpoSettings, logs: 
             processing_class=policy.tokenizer,
             peft_config=settings.adapters(),
         )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
-    take_back(policy, trainer, settings.lora)
+        fit(policy, trainer, settings.lora)
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     return DpoReport(
         pairs=len(pairs),

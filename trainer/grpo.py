@@ -1,7 +1,8 @@
 """One GRPO update from rows that were sampled elsewhere: what it is computed by, what it saw, the policy that it moves.
 
-On several processes (:mod:`trainer.ranks`) each computes its share of the micro-batches on a whole copy of the model,
-and the gradients are summed: the update is the one that a single process makes, up to the order of the sums.
+On several processes (:mod:`trainer.ranks`) each computes its share of the micro-batches, on a whole copy of the model
+or on one that is split over them (:mod:`trainer.split`), and the gradients are summed: the update is the one that a
+single process makes, up to the order of the sums.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +20,7 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
-from trainer import batches, ranks
+from trainer import batches, ranks, split
 from trainer.adapters import Lora
 from trainer.batches import Credited
 from trainer.library import GRPOConfig
@@ -65,17 +67,15 @@ class Learner:
     optimizer: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
-        ranks.check_copies("GRPO")
+        ranks.check_joined()
         ranks.check_precision(self.bf16)
+        ranks.check_splitting()
         if self.settings.lora is not None and not self.policy.adapted:
             torch.manual_seed(self.settings.seed)  # of the adapters' first values
             self.policy.adapt(self.settings.lora)
-        self.policy.model.to("cuda" if torch.cuda.is_available() else "cpu")
-        self.optimizer = torch.optim.AdamW(
-            [parameter for parameter in self.policy.model.parameters() if parameter.requires_grad],
-            lr=self.settings.learning_rate,
-            weight_decay=self.settings.weight_decay,
-        )
+        if not ranks.splits():
+            self.policy.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        self.optimizer = self._optimizer(self.policy.model)
 
     @property
     def bf16(self) -> bool:
@@ -106,14 +106,8 @@ class Learner:
             ranks=ranks.size(),
         )
         with tempfile.TemporaryDirectory(prefix="grpo-") as scratch:
-            engine = self._engine(micro, temperature, Path(scratch))
-            try:
-                engine.train()
-            finally:
-                # TRL and accelerate wrap `forward` on the instance, once more with every step.
-                for model in (self.policy.model, self.policy.base):
-                    model.__dict__.pop("forward", None)
-                self.policy.model.zero_grad(set_to_none=True)
+            make = partial(self._engine, micro=micro, temperature=temperature, scratch=Path(scratch))
+            engine = split.train(self.policy, self.optimizer, make) if ranks.splits() else self._whole(make)
         engine.seen.norm = next(float(line["grad_norm"]) for line in engine.state.log_history if "grad_norm" in line)
         every = ranks.gathered(engine.seen)
         tokens = sum(seen.tokens for seen in every)
@@ -123,7 +117,28 @@ class Learner:
             raise RuntimeError(f"the ranks made different updates: gradient norms {[seen.norm for seen in every]}")
         return StepMetrics.of(every, rows=len(rows), micro_batches=len(micro), seconds=time.monotonic() - began)
 
-    def _engine(self, micro: Sequence[Batch], temperature: float, scratch: Path) -> LossEngine:
+    def _whole(self, make: Callable[[torch.nn.Module], LossEngine]) -> LossEngine:
+        engine = make(self.policy.model)
+        engine.optimizer = self.optimizer
+        try:
+            engine.train()
+        finally:
+            # TRL and accelerate wrap `forward` on the instance, once more with every step.
+            for model in (self.policy.model, self.policy.base):
+                model.__dict__.pop("forward", None)
+            self.policy.model.zero_grad(set_to_none=True)
+        return engine
+
+    def _optimizer(self, model: torch.nn.Module) -> torch.optim.AdamW:
+        return torch.optim.AdamW(
+            [parameter for parameter in model.parameters() if parameter.requires_grad],
+            lr=self.settings.learning_rate,
+            weight_decay=self.settings.weight_decay,
+        )
+
+    def _engine(
+        self, model: torch.nn.Module, *, micro: Sequence[Batch], temperature: float, scratch: Path
+    ) -> LossEngine:
         config = GRPOConfig(
             output_dir=str(scratch),
             max_steps=1,
@@ -145,6 +160,7 @@ class Learner:
             # search for such parameters would hide it, and breaks gradient checkpointing of adapters.
             ddp_find_unused_parameters=False,
             gradient_checkpointing=self.settings.gradient_checkpointing,
+            lr_scheduler_type="constant",
             seed=self.settings.seed,
             logging_steps=1,
             save_strategy="no",
@@ -152,15 +168,14 @@ class Learner:
             disable_tqdm=True,
             dataloader_pin_memory=False,
         )
-        constant = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)
         engine = LossEngine(
             micro,
-            model=self.policy.model,
+            self._optimizer,
+            model=model,
             reward_funcs=no_reward,
             args=config,
             train_dataset=Dataset.from_dict({"prompt": [""]}),
             processing_class=self.policy.tokenizer,
-            optimizers=(self.optimizer, constant),
         )
         engine.remove_callback(PrinterCallback)
         return engine
@@ -173,6 +188,8 @@ class Learner:
 
     def load_optimizer(self, path: Path) -> None:
         """Continue with the moments in `path`; the learning rate stays that of the settings."""
+        if ranks.splits() and ranks.rank() > 0:
+            return  # rank 0 hands them out
         self.optimizer.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate

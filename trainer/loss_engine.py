@@ -9,7 +9,7 @@ is from 1 before the update measures everything that went wrong between sampling
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,8 +25,16 @@ Batch = dict[str, torch.Tensor]
 class LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
     """GRPOTrainer over finished micro-batches, for exactly one optimizer step."""
 
-    def __init__(self, micro_batches: Sequence[Batch], **kwargs: Any) -> None:
+    optimizer: torch.optim.Optimizer | None
+
+    def __init__(
+        self,
+        micro_batches: Sequence[Batch],
+        optimizer_of: Callable[[torch.nn.Module], torch.optim.Optimizer],
+        **kwargs: Any,
+    ) -> None:
         self._micro_batches = micro_batches
+        self._optimizer_of = optimizer_of
         self._last: tuple[torch.Tensor, torch.Tensor] | None = None
         self.seen = Seen()
         super().__init__(**kwargs)
@@ -37,6 +45,12 @@ class LossEngine(GRPOTrainer):  # type: ignore[misc] # TRL is untyped
 
     def _send_telemetry(self) -> None:
         """Nothing leaves the machine."""
+
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+        """The one that there is, or one for the model that is about to be split: FSDP and DeepSpeed take no other."""
+        if self.optimizer is None:
+            self.optimizer = self._optimizer_of(self.model if model is None else model)
+        return self.optimizer
 
     def get_train_dataloader(self) -> DataLoader[Batch]:
         """The micro-batches as they are."""

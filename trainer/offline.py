@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers import PrinterCallback
 
-from trainer import ranks
+from trainer import ranks, split
 from trainer.adapters import Lora
 from trainer.policy import Policy, load_policy
 
@@ -88,19 +88,18 @@ def load_whole(source: Path) -> Policy:
             os.environ[_ZEROS] = asked
 
 
-def take_back(policy: Policy, trainer: Any, lora: Lora | None) -> None:
-    """Make what `trainer` trained the policy's model again, without what TRL and accelerate put on it.
+def fit(policy: Policy, trainer: Any, lora: Lora | None) -> None:
+    """Train, and make what `trainer` trained the policy's model again, without what TRL and accelerate put on it.
 
     A model that was split over the processes is put together again on rank 0, on the CPU; the other ranks keep nothing.
+    Raises ValueError for a split that the launcher asks for and accelerate does not make.
     """
-    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-        # All ranks give their parts.
-        if trainer.is_deepspeed_enabled:
-            state = _trained(trainer.model_wrapped)
-            # Until the next of TRL's configs, models are loaded whole again, not each process its part for ZeRO-3.
-            unset_hf_deepspeed_config()
-        else:
-            state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    was_split = split.is_split(trainer)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    if was_split:
+        state = split.gathered(trainer)  # all ranks give their parts
+        split.release(trainer)
         if ranks.rank() > 0:
             return
         whole = load_whole(policy.source)
@@ -114,20 +113,3 @@ def take_back(policy: Policy, trainer: Any, lora: Lora | None) -> None:
     policy.model = trainer.accelerator.unwrap_model(trainer.model)
     policy.adapted = lora is not None
     policy.base.__dict__.pop("forward", None)
-
-
-def _trained(engine: Any) -> dict[str, torch.Tensor]:
-    """The parameters that a DeepSpeed engine trained, whole and in float32, on the CPU of rank 0; all must call this.
-
-    Its state dict would have them in bfloat16 where it computes so, and is refused under ZeRO-3 unless the launcher was
-    told otherwise.
-    """
-    from deepspeed.utils import safe_get_full_fp32_param  # type: ignore[import-not-found, unused-ignore]
-
-    found = {}
-    for name, parameter in engine.module.named_parameters():
-        if parameter.requires_grad:
-            whole = safe_get_full_fp32_param(parameter)
-            if ranks.rank() == 0:
-                found[name] = (parameter if whole is None else whole).detach().float().cpu()  # None: stage 0
-    return found

@@ -106,26 +106,19 @@ def asked(name: str) -> bool:
     return os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true"
 
 
-def check_copies(what: str) -> None:
-    """Raise ValueError unless each process will hold all of the model and the optimizer, and all work together.
-
-    Every ZeRO stage splits the moments and takes over model and optimizer for good, where :class:`trainer.grpo.Learner`
-    has one optimizer for many of TRL's trainers, and saves its moments as one file.
-    """
-    check_joined()
-    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
-        if asked(name) and (size() > 1 or name == "DEEPSPEED"):
-            raise ValueError(
-                f"{what} trains a whole copy of the model on each process, with its own optimizer over many updates, "
-                f"and the launcher asks for {name}, which splits them: launch with --multi_gpu, and with --lora-rank "
-                "where memory is short"
-            )
+def splits() -> bool:
+    """Whether the launcher asks for a model that is split over the processes: see :mod:`trainer.split`."""
+    # DeepSpeed takes model and optimizer over on one process, too.
+    return asked("DEEPSPEED") or (asked("FSDP") and launched() > 1)
 
 
 def check_splitting() -> None:
-    """Raise ValueError where the launcher would split the model in a way that :mod:`trainer.offline` does not know."""
+    """Raise ValueError where the launcher would split the model in a way that :mod:`trainer.split` does not know."""
     if asked("MEGATRON_LM"):
         raise ValueError("the launcher asks for MEGATRON_LM, by which TRL does not train: use FSDP or DeepSpeed")
+    version = os.environ.get("FSDP_VERSION", "1")
+    if asked("FSDP") and launched() > 1 and version != "2":
+        raise ValueError(f"the launcher asks for FSDP{version}, whose flat shards are not known here: --fsdp_version 2")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import numpy as np
 
 from replay.batches import StoredBatch
 from replay.reader import Reader
+from trainer import ranks
 from trainer.batches import Credited
 from trainer.export import export
 from trainer.selection import tokens_of
@@ -79,23 +80,24 @@ def step_again(rows: Sequence[Credited], stored: StoredBatch, run: Path) -> list
     """Make the step of a batch again; the names of the tensors that differ from what it made then.
 
     `run` is the directory of `trainer grpo`, which keeps the weights, adapters and moments of its last steps. Raises
-    FileNotFoundError when those before this step are gone, ValueError for a step of several processes, whose sums have
-    another order.
+    FileNotFoundError when those before this step are gone, ValueError where another number of processes made it: their
+    sums have another order.
     """
-    if (processes := (stored.batch.stats or {}).get("processes", 1)) != 1:
+    processes = (stored.batch.stats or {}).get("processes", 1)
+    if processes != ranks.size():
         raise ValueError(
-            f"batch {stored.batch.id} was made by {processes} processes: its rows can be made again to the bit by one, "
-            "its weights cannot"
+            f"batch {stored.batch.id} was made by {processes} processes, and this is {ranks.size()}: that gives its rows "
+            "to the bit; its weights take as many (accelerate launch ... -m trainer.cli rebuild ...)"
         )
     made = _kept(Path(str(stored.batch.checkpoint)), "config.json")
-    learner = _learner_before(stored, made, run)
+    learner = learner_before(stored, run)
     learner.step(rows)
     with tempfile.TemporaryDirectory(prefix="again-") as scratch:
         return differing(export(learner.policy, Path(scratch) / "weights", version="again"), made)
 
 
-def _learner_before(stored: StoredBatch, made: Path, run: Path) -> Learner:
-    """The learner as it was before the step that `made` came of."""
+def learner_before(stored: StoredBatch, run: Path) -> Learner:
+    """The learner as it was before the step of a batch. Raises FileNotFoundError as :func:`step_again` does."""
     from trainer.adapters import Lora
     from trainer.grpo import Learner, Settings  # torch and TRL
     from trainer.policy import load_policy
@@ -105,7 +107,7 @@ def _learner_before(stored: StoredBatch, made: Path, run: Path) -> Learner:
     settings = Settings(**{**found, "lora": lora})
     before = Path(stored.batch.query["trained_from"])
     # Otherwise it was the run's first step: fresh moments, and adapters that the seed gives again.
-    follows = before.parent == made.parent
+    follows = before.parent == Path(str(stored.batch.checkpoint)).parent
     if lora is None:
         policy = load_policy(_kept(before, "config.json"))
     else:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets import Dataset
-from transformers import PrinterCallback
 
 from trainer import ranks
 from trainer.imitation import Example
 from trainer.library import SFTConfig, SFTTrainer
-from trainer.offline import OfflineSettings, take_back
+from trainer.offline import OfflineSettings, fit
 from trainer.policy import Policy, find_checkpoint, load_policy
 
 
@@ -73,9 +72,7 @@ def _teach(policy: Policy, examples: Sequence[Example], settings: SftSettings, l
             processing_class=policy.tokenizer,
             peft_config=settings.adapters(),
         )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
-    take_back(policy, trainer, settings.lora)
+        fit(policy, trainer, settings.lora)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return SftReport(
         examples=len(examples),

@@ -19,6 +19,7 @@ from replay.store import Store
 from replay.writer import Recorder
 from tests.trainer import rank_steps
 from tests.trainer.recording import record_session, record_turn
+from trainer import ranks
 from trainer.cli import app
 from trainer.grpo import Learner, Settings
 from trainer.policy import load_policy, token_logprobs
@@ -29,16 +30,29 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 MODULE = ("-m", "trainer.cli")
+TOGETHER = ("--multi_gpu",)  # by which it starts two on a CPU, too
 
 
-def launch(*words: str, options: tuple[str, ...] = (), timeout: float = 400) -> subprocess.CompletedProcess[str]:
-    """`accelerate launch` of two processes. --multi_gpu makes it start two on a CPU, too."""
+def launch(*words: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    """`accelerate launch` of two processes."""
     command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
     return subprocess.run(
-        [*command, *(options or ("--multi_gpu",)), *words],
+        [*command, *words],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout,
     )  # fmt: skip
+
+
+def splitting(way: str) -> tuple[str, ...]:
+    """How `accelerate launch` starts `trainer` that way; skips the test without DeepSpeed where that is asked for."""
+    if way.startswith("zero"):
+        pytest.importorskip("deepspeed")
+        return ("--use_deepspeed", "--zero_stage", way[-1], *MODULE)
+    if way == "fsdp2":
+        layers = ("--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
+        layers += ("--fsdp_transformer_layer_cls_to_wrap", "LlamaDecoderLayer")
+        return ("--use_fsdp", "--fsdp_version", "2", *layers, "-m", "tests.trainer.fsdp_on_cpu")
+    return (*TOGETHER, *MODULE)
 
 
 def fill(store: Path, checkpoint: Path) -> str:
@@ -74,7 +88,7 @@ def furthest(one: Path, other: Path) -> float:
 
 
 def test_ranks_make_the_update_of_one_process(checkpoint: Path, tmp_path: Path) -> None:
-    done = launch("-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"))
+    done = launch(*TOGETHER, "-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"))
     assert done.returncode == 0, done.stderr
     two = torch.load(tmp_path / "two.pt")
     one = rank_steps.take(rank_steps.learner(checkpoint), checkpoint)
@@ -91,27 +105,36 @@ def test_ranks_make_the_update_of_one_process(checkpoint: Path, tmp_path: Path) 
 
 
 def test_a_rank_that_is_killed_ends_the_others(checkpoint: Path, tmp_path: Path) -> None:
-    done = launch("-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"), "die", timeout=200)
+    done = launch(
+        *TOGETHER, "-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"), "die", timeout=200
+    )
     assert done.returncode != 0
     assert "SIGKILL" in done.stderr
     assert not (tmp_path / "two.pt").exists()
 
 
 def test_a_loss_that_is_no_number_on_one_rank_stops_all(checkpoint: Path, tmp_path: Path) -> None:
-    done = launch("-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"), "nan", timeout=200)
+    done = launch(
+        *TOGETHER, "-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "two.pt"), "nan", timeout=200
+    )
     assert done.returncode != 0
     assert "SIGKILL" not in done.stderr
     for rank in (0, 1):
         assert f"[rank{rank}]: FloatingPointError: the loss is nan" in done.stderr
 
 
-@pytest.mark.parametrize("options", [("--no-checkpointing",), ("--lora-rank", "4")])
-def test_grpo(checkpoint: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+WAYS = ["ddp", "fsdp2", "zero1", "zero2", "zero3"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("more", [("--no-checkpointing",), ("--lora-rank", "4")], ids=["whole", "lora"])
+def test_grpo(checkpoint: Path, tmp_path: Path, more: tuple[str, ...], way: str) -> None:
+    started = splitting(way)
     url = fill(tmp_path / "two.db", checkpoint)
     shutil.copy(tmp_path / "two.db", tmp_path / "one.db")
     words = ["grpo", "--model", str(checkpoint), "--steps", "3", "--groups", "1", "--lr", "1e-4", "--no-push"]
-    words += ["--token-budget", "32", *options]
-    done = launch(*MODULE, *words, "--store", url, "--out", str(tmp_path / "two"))
+    words += ["--token-budget", "32", *more]
+    done = launch(*started, *words, "--store", url, "--out", str(tmp_path / "two"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("weights: ") == 1
     assert done.stdout.count("stopped after 2 steps") == 1
@@ -121,40 +144,71 @@ def test_grpo(checkpoint: Path, tmp_path: Path, options: tuple[str, ...]) -> Non
     weights = tmp_path / "two" / "weights" / "2"
     assert furthest(weights, checkpoint) > 1e-4
     assert furthest(weights, tmp_path / "one" / "weights" / "2") < 2e-6
+    assert moments(tmp_path / "two") == pytest.approx(moments(tmp_path / "one"), rel=1e-3)
     lines = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]
     assert [(line["version"], line["processes"], line["tokens_trained"]) for line in lines] == [(1, 2, 24), (2, 2, 24)]
     assert batches(url) == 2
+    again = launch(*started, "rebuild", "2", "--store", url, "--run", str(tmp_path / "two"))
+    assert "the step made again gives the same weights to the bit" in " ".join(again.stdout.split()), again.stderr
+
+
+def test_a_split_model_goes_on_where_one_process_stopped(checkpoint: Path, tmp_path: Path) -> None:
+    url = fill(tmp_path / "one.db", checkpoint)
+    words = ["grpo", "--model", str(checkpoint), "--groups", "1", "--lr", "1e-4", "--no-push", "--store", url]
+    alone = [sys.executable, *MODULE, *words, "--out", str(tmp_path / "one")]
+    subprocess.run(alone, cwd=ROOT, check=True, capture_output=True)
+    shutil.copy(tmp_path / "one.db", tmp_path / "two.db")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    place = ("--store", f"sqlite:///{tmp_path}/two.db", "--out", str(tmp_path / "two"))
+    done = launch(*splitting("fsdp2"), *words, *place)
+    assert done.returncode == 0, done.stderr
+    subprocess.run(alone, cwd=ROOT, check=True, capture_output=True)
+    assert furthest(tmp_path / "two" / "weights" / "2", tmp_path / "one" / "weights" / "2") < 2e-6
+    assert moments(tmp_path / "two") == pytest.approx(moments(tmp_path / "one"), rel=1e-3)
+
+
+def moments(run: Path) -> dict[str, float]:
+    """What the optimizer of a run of two updates kept, as one figure a kind."""
+    state = torch.load(run / "optimizer" / "2.pt", weights_only=True)["state"].values()
+    assert {float(kept["step"]) for kept in state} == {2.0}
+    return {name: sum(kept[name].double().abs().sum().item() for kept in state) for name in ("exp_avg", "exp_avg_sq")}
 
 
 def test_nothing_to_train_on_ends_all_with_one_message(checkpoint: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'tap.db'}"
     Store.open(url).close()
     script = str(Path(sys.executable).parent / "trainer")
-    done = launch(script, "grpo", "--model", str(checkpoint), "--no-push", "--store", url, "--out", str(tmp_path / "x"))
+    done = launch(
+        *TOGETHER, script, "grpo", "--model", str(checkpoint), "--no-push", "--store", url, "--out", str(tmp_path / "x")
+    )
     assert done.returncode == 1
     assert done.stderr.count("the record holds no sessions yet") == 1
     assert done.stderr.count("error:") == 1
 
 
-def test_grpo_refuses_a_split_model(checkpoint: Path, tmp_path: Path) -> None:
-    url = fill(tmp_path / "tap.db", checkpoint)
-    more = ("--model", str(checkpoint), "--store", url, "--out", str(tmp_path / "x"))
-    done = launch(*MODULE, "grpo", "--no-push", *more, options=("--use_fsdp", "--fsdp_version", "2"))
-    assert done.returncode == 1
-    assert done.stderr.count("the launcher asks for FSDP, which splits them") == 1
-
-
-def test_grpo_refuses_deepspeed_on_one_process_too(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    with pytest.raises(ValueError, match="the launcher asks for DEEPSPEED, which splits them"):
-        Learner(load_policy(checkpoint), Settings())
-    SftSettings().arguments(Path())
-
-
-def test_megatron_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_known_to_be_put_together_again_is_refused(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
-    with pytest.raises(ValueError, match="asks for MEGATRON_LM, by which TRL does not train"):
-        SftSettings().arguments(Path())
+    for refused in (lambda: Learner(load_policy(checkpoint), Settings()), lambda: SftSettings().arguments(Path())):
+        with pytest.raises(ValueError, match="asks for MEGATRON_LM, by which TRL does not train"):
+            refused()
+
+
+def test_the_first_fsdp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="the launcher asks for FSDP1, whose flat"):
+        ranks.check_splitting()
+
+
+def test_fsdp_without_a_gpu_is_refused_before_training(checkpoint: Path, tmp_path: Path) -> None:
+    url = fill(tmp_path / "tap.db", checkpoint)
+    words = ("grpo", "--no-push", "--model", str(checkpoint), "--store", url, "--out", str(tmp_path / "x"))
+    done = launch("--use_fsdp", "--fsdp_version", "2", *MODULE, *words)
+    assert done.returncode == 1
+    assert "accelerate does on GPUs only" in " ".join(done.stderr.split())
+    assert batches(url) == 0
 
 
 def test_processes_that_do_not_know_of_each_other_are_refused(
@@ -186,35 +240,21 @@ def test_a_batch_that_cannot_be_dealt_out_is_refused(checkpoint: Path) -> None:
         SftSettings(micro_batch=3).arguments(Path())
 
 
-FSDP = ("--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
-FSDP += ("--fsdp_transformer_layer_cls_to_wrap", "LlamaDecoderLayer")
-
-
-def zero(stage: int) -> tuple[str, ...]:
-    """DeepSpeed, as `accelerate launch` is asked for it."""
-    return ("--use_deepspeed", "--zero_stage", str(stage))
-
-
 SFT = ("sft", "--epochs", "2", "--rerender", "never")
 DPO = ("dpo", "--margin", "0.2")
-SPLITS = [("--multi_gpu",), FSDP, zero(1), zero(2), zero(3)]
 
 
-@pytest.mark.parametrize("options", SPLITS, ids=["ddp", "fsdp2", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("more", [(), ("--lora-rank", "4")], ids=["whole", "lora"])
 @pytest.mark.parametrize("words", [SFT, DPO], ids=["sft", "dpo"])
-def test_offline(
-    checkpoint: Path, tmp_path: Path, words: tuple[str, ...], more: tuple[str, ...], options: tuple[str, ...]
-) -> None:
-    if "--use_deepspeed" in options:
-        pytest.importorskip("deepspeed")
-    check_offline(checkpoint, tmp_path, options, *words, *more)
+def test_offline(checkpoint: Path, tmp_path: Path, words: tuple[str, ...], more: tuple[str, ...], way: str) -> None:
+    check_offline(checkpoint, tmp_path, splitting(way), *words, *more)
 
 
-def check_offline(checkpoint: Path, tmp_path: Path, options: tuple[str, ...], *words: str) -> None:
+def check_offline(checkpoint: Path, tmp_path: Path, started: tuple[str, ...], *words: str) -> None:
     url = fill(tmp_path / "tap.db", checkpoint)
     words = (*words, "--model", str(checkpoint), "--store", url, "--lr", "1e-4", "--batch-size", "2")
-    done = launch(*MODULE, *words, "--out", str(tmp_path / "two"), options=options)
+    done = launch(*started, *words, "--out", str(tmp_path / "two"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("weights: ") == 1
     assert batches(url) == 1

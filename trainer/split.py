@@ -1,0 +1,244 @@
+"""A model that accelerate splits over the processes: FSDP2's shards or DeepSpeed's ZeRO, and the whole that they make.
+
+Each optimizer step of GRPO is a trainer of its own (:mod:`trainer.grpo`). So between two steps the policy and the
+optimizer's moments are whole, on the CPU of rank 0, to be exported, saved and scored as ever; a step hands them out and
+takes them back. That is one copy each way, seconds beside the minutes of rollouts that a step takes.
+
+All ranks must call what is here, in the same order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.fsdp import FSDPModule
+from torch.nn import Module, Parameter
+from transformers import TrainerCallback
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+from trainer import ranks
+from trainer.policy import Policy
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+State = dict[str, Tensor]
+"""AdamW's of one parameter: `step` (a scalar) and the two moments, of the parameter's shape."""
+
+
+class Parts(Protocol):
+    """The parameters of a split model and what AdamW keeps of them; every tensor that comes or goes is whole."""
+
+    def weight(self, parameter: Parameter) -> Tensor:
+        """Its value, in float32, on every rank."""
+
+    def state(self, parameter: Parameter) -> State:
+        """What AdamW keeps of it after a step, on every rank."""
+
+    def restore(self, parameter: Parameter, state: State) -> None:
+        """Before the first step: what AdamW goes on with. The moments that count are rank 0's."""
+
+    def check(self) -> None:
+        """Raise ValueError where :meth:`state` and :meth:`restore` do not know the optimizer."""
+
+
+class Shards:
+    """FSDP2: parameters and moments are DTensors."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._kept = trainer.optimizer.optimizer.state
+
+    def weight(self, parameter: Parameter) -> Tensor:
+        """See Parts."""
+        whole: Tensor = parameter.detach().full_tensor()  # type: ignore[attr-defined]
+        return whole.float()
+
+    def state(self, parameter: Parameter) -> State:
+        """See Parts."""
+        kept = self._kept[parameter]
+        return {"step": kept["step"], **{name: kept[name].full_tensor() for name in _MOMENTS}}
+
+    def restore(self, parameter: Parameter, state: State) -> None:
+        """See Parts."""
+        from torch.distributed.tensor import distribute_tensor
+
+        mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+        parts = {name: distribute_tensor(state[name].to(mesh.device_type), mesh, placements) for name in _MOMENTS}
+        # FSDP may have the parameter on the CPU, and what belongs to it.
+        self._kept[parameter] = {
+            "step": state["step"],
+            **{name: part.to(parameter.device) for name, part in parts.items()},
+        }
+
+    def check(self) -> None:
+        """See Parts: it is the one that we gave."""
+
+
+class Zero:
+    """DeepSpeed: the moments (stage 1), gradients (2) and parameters (3) are split, and lie in flat tensors."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._stage = trainer.accelerator.state.deepspeed_plugin.zero_stage
+        self._zero = trainer.optimizer.optimizer
+
+    @property
+    def _kept(self) -> Any:
+        return self._zero.optimizer.state
+
+    def check(self) -> None:
+        """See Parts: stage 0 splits nothing, and DeepSpeed's own optimizers keep other things in other places."""
+        if self._stage == 0:
+            raise ValueError("ZeRO stage 0 splits nothing: launch with --multi_gpu, or with --zero_stage 1, 2 or 3")
+        if (kind := type(self._zero.optimizer)) is not torch.optim.AdamW:
+            raise ValueError(
+                f"DeepSpeed would train by its {kind.__name__}, whose moments are not known here: leave 'optimizer' "
+                "and 'offload_optimizer' out of its configuration"
+            )
+
+    def weight(self, parameter: Parameter) -> Tensor:
+        """See Parts."""
+        from deepspeed.utils import safe_get_full_fp32_param  # type: ignore[import-not-found, unused-ignore]
+
+        found: Tensor | None = safe_get_full_fp32_param(parameter)
+        return parameter.float() if found is None else found  # None in stage 0
+
+    def state(self, parameter: Parameter) -> State:
+        """See Parts."""
+        from deepspeed.utils import safe_get_full_optimizer_state
+
+        step = next(iter(self._kept.values()))["step"]
+        return {"step": step, **{name: safe_get_full_optimizer_state(parameter, name) for name in _MOMENTS}}
+
+    def restore(self, parameter: Parameter, state: State) -> None:
+        """See Parts."""
+        from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
+
+        if not self._kept:
+            self._begin(state["step"])
+        for name in _MOMENTS:
+            whole = state[name]
+            distributed.broadcast(whole, src=0)
+            if self._stage < 3:
+                safe_set_full_optimizer_state(parameter, whole, name)
+            else:
+                # It can set a whole one as well, but then does not know that the last rank's part is padded.
+                length = parameter.ds_tensor.numel()  # type: ignore[attr-defined]
+                part = whole.flatten()[ranks.rank() * length :][:length]
+                padded = torch.nn.functional.pad(part, (0, length - part.numel()))
+                safe_set_local_optimizer_state(parameter, padded, name)
+
+    def _begin(self, step: Tensor) -> None:
+        """Moments to write to. A flat tensor has one step for all that lies in it: each step moves all parameters."""
+        zero = self._zero
+        for flat in zero.fp32_partitioned_groups_flat if self._stage == 3 else zero.single_partition_of_fp32_groups:
+            self._kept[flat] = {"step": step.clone(), **{name: torch.zeros_like(flat) for name in _MOMENTS}}
+        if self._stage < 3:
+            zero._lazy_init_hp_params_optimizer_state()  # left alone, it does so after its first step
+
+
+def parts(trainer: Any) -> tuple[Parts, dict[str, Parameter]]:
+    """Of a trainer that has wrapped its model: what knows its parameters, and these by name."""
+    found: Parts
+    if trainer.is_deepspeed_enabled:
+        found = Zero(trainer)
+    else:
+        found = Shards(trainer)
+        for module in trainer.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # what a forward pass put together is not the parameter that the optimizer moves
+    return found, trainable(trainer.model)
+
+
+def is_split(trainer: Any) -> bool:
+    """Whether `trainer` will split its model. Raises ValueError where the launcher asks for that in vain."""
+    found = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    if ranks.splits() and not found:
+        raise ValueError("the launcher asks for FSDP, which accelerate does on GPUs only: launch with --multi_gpu here")
+    return bool(found)
+
+
+def trainable(model: Module) -> dict[str, Parameter]:
+    """The parameters that are trained, under the names that they have in a model that nobody wrapped."""
+    from accelerate.utils.fsdp_utils import fsdp2_canonicalize_names  # type: ignore[import-untyped, unused-ignore]
+
+    named: dict[str, Parameter] = fsdp2_canonicalize_names(dict(model.named_parameters()))
+    return {name: parameter for name, parameter in named.items() if parameter.requires_grad}
+
+
+def gathered(trainer: Any) -> State:
+    """What `trainer` trained, by name, on the CPU of rank 0; other ranks get nothing."""
+    (whole, split), found = parts(trainer), {}
+    for name, parameter in split.items():
+        weight = whole.weight(parameter)
+        if ranks.rank() == 0:
+            found[name] = weight.detach().cpu()
+    return found
+
+
+def train(policy: Policy, optimizer: torch.optim.Optimizer, trainer_of: Callable[[Module], Any]) -> Any:
+    """Train a copy of `policy` by the trainer that `trainer_of` makes for it, which is returned.
+
+    On rank 0 `policy` and `optimizer` (AdamW over its trained parameters) are then what a single process would have
+    made of them. On other ranks only their shapes count, before and after.
+    """
+    trainer = trainer_of(copy.deepcopy(policy.model))
+    is_split(trainer)
+    ours = trainable(policy.model)
+    trainer.add_callback(_Begun(lambda: _hand_out(trainer, ours, optimizer)))
+    try:
+        trainer.train()
+        _take_back(trainer, ours, optimizer)
+    finally:
+        release(trainer)
+    return trainer
+
+
+def release(trainer: Any) -> None:
+    """Forget how `trainer` split its model: the next trainer, or the next model that is loaded, begins anew."""
+    from accelerate.state import AcceleratorState  # type: ignore[import-untyped, unused-ignore]
+
+    if trainer.is_deepspeed_enabled:
+        # Until the next of TRL's configs, models are loaded whole again, not each process its part for ZeRO-3.
+        unset_hf_deepspeed_config()
+        AcceleratorState._reset_state()  # its plugin has the last step's number of micro-batches
+    trainer.accelerator.free_memory()
+
+
+class _Begun(TrainerCallback):  # type: ignore[misc] # transformers has no types for it
+    """Calls `act` when a trainer has wrapped its model, before its first step."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """What transformers calls."""
+        self._act()
+
+
+def _hand_out(trainer: Any, ours: dict[str, Parameter], optimizer: torch.optim.Optimizer) -> None:
+    """The moments. The weights are rank 0's already: whatever splits them begins with a broadcast."""
+    handed, split = parts(trainer)
+    handed.check()
+    if split.keys() != ours.keys():
+        raise RuntimeError(f"not the parameters of the policy: {sorted(split.keys() ^ ours.keys())[:3]}")
+    kept = [optimizer.state.get(parameter, {}) for parameter in ours.values()]
+    steps = ranks.gathered([float(state.get("step", 0)) for state in kept])[0]
+    if not any(steps):
+        return
+    for (name, parameter), state, step in zip(ours.items(), kept, steps, strict=True):
+        moments = {moment: state.get(moment, torch.zeros_like(parameter)) for moment in _MOMENTS}
+        whole = {moment: tensor.detach().to(trainer.accelerator.device) for moment, tensor in moments.items()}
+        handed.restore(split[name], {"step": torch.tensor(step), **whole})
+
+
+def _take_back(trainer: Any, ours: dict[str, Parameter], optimizer: torch.optim.Optimizer) -> None:
+    whole, split = parts(trainer)
+    for name, parameter in ours.items():
+        weight, state = whole.weight(split[name]), whole.state(split[name])
+        if ranks.rank() == 0:
+            parameter.data.copy_(weight)
+            # A copy: DeepSpeed's are views of tensors that go with it.
+            optimizer.state[parameter] = {key: tensor.detach().to("cpu", copy=True) for key, tensor in state.items()}
