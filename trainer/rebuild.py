@@ -86,8 +86,8 @@ def step_again(rows: Sequence[Credited], stored: StoredBatch, run: Path) -> list
     processes = (stored.batch.stats or {}).get("processes", 1)
     if processes != ranks.size():
         raise ValueError(
-            f"batch {stored.batch.id} was made by {processes} processes, and this is {ranks.size()}: that gives its rows "
-            "to the bit; its weights take as many (accelerate launch ... -m trainer.cli rebuild ...)"
+            f"batch {stored.batch.id} was made by {processes} processes, and this is {ranks.size()}: the rows are the "
+            "same, the weights need as many (accelerate launch ... -m trainer.cli rebuild ...)"
         )
     made = _kept(Path(str(stored.batch.checkpoint)), "config.json")
     learner = learner_before(stored, run)
