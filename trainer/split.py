@@ -38,8 +38,8 @@ class Parts(Protocol):
     def state(self, parameter: Parameter) -> State:
         """What AdamW keeps of it after a step, on every rank."""
 
-    def restore(self, parameter: Parameter, state: State) -> None:
-        """Before the first step: what AdamW goes on with. The moments that count are rank 0's."""
+    def restore(self, parameter: Parameter, weight: Tensor, state: State) -> None:
+        """Before the first step: what it goes on from, as rank 0 has it; `state` is empty where there was none yet."""
 
     def check(self) -> None:
         """Raise ValueError where :meth:`state` and :meth:`restore` do not know the optimizer."""
@@ -61,10 +61,12 @@ class Shards:
         kept = self._kept[parameter]
         return {"step": kept["step"], **{name: kept[name].full_tensor() for name in _MOMENTS}}
 
-    def restore(self, parameter: Parameter, state: State) -> None:
-        """See Parts."""
+    def restore(self, parameter: Parameter, weight: Tensor, state: State) -> None:
+        """See Parts. The weight is there, in float32: accelerate has broadcast it."""
         from torch.distributed.tensor import distribute_tensor
 
+        if not state:
+            return
         mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
         parts = {name: distribute_tensor(state[name].to(mesh.device_type), mesh, placements) for name in _MOMENTS}
         # FSDP may have the parameter on the CPU, and what belongs to it.
@@ -112,23 +114,23 @@ class Zero:
         step = next(iter(self._kept.values()))["step"]
         return {"step": step, **{name: safe_get_full_optimizer_state(parameter, name) for name in _MOMENTS}}
 
-    def restore(self, parameter: Parameter, state: State) -> None:
-        """See Parts."""
-        from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
+    def restore(self, parameter: Parameter, weight: Tensor, state: State) -> None:
+        """See Parts. The weight is there, but where DeepSpeed computes in bfloat16, it was rounded on the way."""
+        from deepspeed import utils  # type: ignore[import-not-found, unused-ignore]
 
-        if not self._kept:
+        if state and not self._kept:
             self._begin(state["step"])
-        for name in _MOMENTS:
-            whole = state[name]
+        moments = {name: state[name] for name in _MOMENTS if state}
+        for whole in (weight, *moments.values()):
             distributed.broadcast(whole, src=0)
-            if self._stage < 3:
-                safe_set_full_optimizer_state(parameter, whole, name)
-            else:
-                # It can set a whole one as well, but then does not know that the last rank's part is padded.
-                length = parameter.ds_tensor.numel()  # type: ignore[attr-defined]
-                part = whole.flatten()[ranks.rank() * length :][:length]
-                padded = torch.nn.functional.pad(part, (0, length - part.numel()))
-                safe_set_local_optimizer_state(parameter, padded, name)
+        if self._stage < 3:
+            utils.safe_set_full_fp32_param(parameter, weight)
+            for name, whole in moments.items():
+                utils.safe_set_full_optimizer_state(parameter, whole, name)
+        else:
+            utils.safe_set_local_fp32_param(parameter, _part(parameter, weight))
+            for name, whole in moments.items():
+                utils.safe_set_local_optimizer_state(parameter, _part(parameter, whole), name)
 
     def _begin(self, step: Tensor) -> None:
         """Moments to write to. A flat tensor has one step for all that lies in it: each step moves all parameters."""
@@ -137,6 +139,13 @@ class Zero:
             self._kept[flat] = {"step": step.clone(), **{name: torch.zeros_like(flat) for name in _MOMENTS}}
         if self._stage < 3:
             zero._lazy_init_hp_params_optimizer_state()  # left alone, it does so after its first step
+
+
+def _part(parameter: Parameter, whole: Tensor) -> Tensor:
+    """This rank's part of ZeRO-3; DeepSpeed's own way to set a whole tensor does not know that the last is padded."""
+    length = parameter.ds_tensor.numel()  # type: ignore[attr-defined]
+    part = whole.flatten()[ranks.rank() * length :][:length]
+    return torch.nn.functional.pad(part, (0, length - part.numel()))
 
 
 def parts(trainer: Any) -> tuple[Parts, dict[str, Parameter]]:
@@ -219,19 +228,19 @@ class _Begun(TrainerCallback):  # type: ignore[misc] # transformers has no types
 
 
 def _hand_out(trainer: Any, ours: dict[str, Parameter], optimizer: torch.optim.Optimizer) -> None:
-    """The moments. The weights are rank 0's already: whatever splits them begins with a broadcast."""
     handed, split = parts(trainer)
     handed.check()
     if split.keys() != ours.keys():
         raise RuntimeError(f"not the parameters of the policy: {sorted(split.keys() ^ ours.keys())[:3]}")
     kept = [optimizer.state.get(parameter, {}) for parameter in ours.values()]
     steps = ranks.gathered([float(state.get("step", 0)) for state in kept])[0]
-    if not any(steps):
-        return
-    for (name, parameter), state, step in zip(ours.items(), kept, steps, strict=True):
-        moments = {moment: state.get(moment, torch.zeros_like(parameter)) for moment in _MOMENTS}
-        whole = {moment: tensor.detach().to(trainer.accelerator.device) for moment, tensor in moments.items()}
-        handed.restore(split[name], {"step": torch.tensor(step), **whole})
+    device = trainer.accelerator.device
+    for (name, parameter), known, step in zip(ours.items(), kept, steps, strict=True):
+        state = {}
+        if any(steps):
+            moments = {moment: known.get(moment, torch.zeros_like(parameter)) for moment in _MOMENTS}
+            state = {"step": torch.tensor(step), **{key: tensor.detach().to(device) for key, tensor in moments.items()}}
+        handed.restore(split[name], parameter.detach().to(device), state)
 
 
 def _take_back(trainer: Any, ours: dict[str, Parameter], optimizer: torch.optim.Optimizer) -> None:

@@ -1,9 +1,9 @@
 """What the processes of tests/trainer/test_ranks.py run: steps of plain SGD, so that the weights move by the gradient.
 
-    python -m tests.trainer.rank_steps CHECKPOINT RESULT [die | nan]
+    python -m tests.trainer.rank_steps CHECKPOINT RESULT [die | nan | bf16]
 
 RESULT gets what :func:`take` gives. With `die`, rank 1 is killed when the first step begins; with `nan`, the loss of
-its first micro-batch is not a number.
+its first micro-batch is not a number; with `bf16` it is computed in that, and the steps are of AdamW and small.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ def learner(checkpoint: Path) -> Learner:
     made = Learner(load_policy(checkpoint), Settings(token_budget=64, max_grad_norm=1e9, gradient_checkpointing=True))
     made.optimizer = torch.optim.SGD(made.policy.model.parameters(), lr=0.1)
     return made
+
+
+def careful(checkpoint: Path) -> Learner:
+    return Learner(load_policy(checkpoint), Settings(token_budget=64, bf16=True, learning_rate=1e-6))
 
 
 def steps(checkpoint: Path) -> list[list[Credited]]:
@@ -61,10 +65,11 @@ def die() -> Learner:
 
 if __name__ == "__main__":
     checkpoint, result = Path(sys.argv[1]), Path(sys.argv[2])
+    make = careful if "bf16" in sys.argv else learner
     with ranks.joined():
         if ranks.rank() == 0 and "nan" in sys.argv:
             learner(checkpoint).step(with_nan(steps(checkpoint)[0]))
         elif ranks.rank() == 0:
-            torch.save(take(learner(checkpoint), checkpoint), result)
+            torch.save(take(make(checkpoint), checkpoint), result)
         else:
-            stand_by(die if "die" in sys.argv else lambda: learner(checkpoint))
+            stand_by(die if "die" in sys.argv else lambda: make(checkpoint))

@@ -167,6 +167,20 @@ def test_a_split_model_goes_on_where_one_process_stopped(checkpoint: Path, tmp_p
     assert moments(tmp_path / "two") == pytest.approx(moments(tmp_path / "one"), rel=1e-3)
 
 
+@pytest.mark.parametrize("way", ["zero2", "zero3"])
+def test_small_updates_add_up_where_deepspeed_computes_in_bfloat16(checkpoint: Path, tmp_path: Path, way: str) -> None:
+    options = splitting(way)[: -len(MODULE)]
+    steps = ("-m", "tests.trainer.rank_steps", str(checkpoint), str(tmp_path / "steps.pt"), "bf16")
+    done = launch(*options, *steps)
+    assert done.returncode == 0, done.stderr
+    before = load_policy(checkpoint).model.state_dict()
+    last, _ = torch.load(tmp_path / "steps.pt")[-1]
+    moved = [(last[name] - before[name]).abs() for name in last]
+    # Three steps of 1e-6, not all in one direction; a bfloat16 of 1 has neighbours 4e-3 away.
+    assert 1.5e-6 < sum(by.sum().item() for by in moved) / sum(by.numel() for by in moved) < 3e-6
+    assert max(by.max().item() for by in moved) < 4e-6
+
+
 def moments(run: Path) -> dict[str, float]:
     """What the optimizer of a run of two updates kept, as one figure a kind."""
     state = torch.load(run / "optimizer" / "2.pt", weights_only=True)["state"].values()
