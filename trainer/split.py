@@ -50,6 +50,7 @@ class Shards:
 
     def __init__(self, trainer: Any) -> None:
         self._kept = trainer.optimizer.optimizer.state
+        self._broadcast = trainer.accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
 
     def weight(self, parameter: Parameter) -> Tensor:
         """See Parts."""
@@ -62,13 +63,15 @@ class Shards:
         return {"step": kept["step"], **{name: kept[name].full_tensor() for name in _MOMENTS}}
 
     def restore(self, parameter: Parameter, weight: Tensor, state: State) -> None:
-        """See Parts. The weight is there, in float32: accelerate has broadcast it."""
+        """See Parts."""
         from torch.distributed.tensor import distribute_tensor
 
+        mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+        if not self._broadcast:  # by accelerate: then the shards are of what each rank has, and that may be old
+            parameter.data.copy_(distribute_tensor(weight, mesh, placements))
         if not state:
             return
-        mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
-        parts = {name: distribute_tensor(state[name].to(mesh.device_type), mesh, placements) for name in _MOMENTS}
+        parts = {name: distribute_tensor(state[name], mesh, placements) for name in _MOMENTS}
         # FSDP may have the parameter on the CPU, and what belongs to it.
         self._kept[parameter] = {
             "step": state["step"],
@@ -213,6 +216,10 @@ def release(trainer: Any) -> None:
         # Until the next of TRL's configs, models are loaded whole again, not each process its part for ZeRO-3.
         unset_hf_deepspeed_config()
         AcceleratorState._reset_state()  # its plugin has the last step's number of micro-batches
+    # It is kept for its figures, and is part of cycles: the memory of the model must not wait for either.
+    for owner in (trainer, trainer.callback_handler):
+        owner.model = owner.optimizer = owner.lr_scheduler = None
+    trainer.model_wrapped = trainer.deepspeed = None
     trainer.accelerator.free_memory()
 
 

@@ -82,6 +82,7 @@ def grpo(
         trainer grpo --model ./model --follow --groups 8 --max-lag 2 --idle 600
         trainer grpo --model ./model --async --groups 8 --max-lag 2
         accelerate launch --multi_gpu --num_processes 4 -m trainer.cli grpo --model ./model
+        accelerate launch --use_fsdp --fsdp_version 2 --num_processes 4 -m trainer.cli grpo --model ./model
     """
     follow = follow or asynchronous
     if idle is not None and not follow:
