@@ -180,7 +180,7 @@ def trainable(model: Module) -> dict[str, Parameter]:
     return {name: parameter for name, parameter in named.items() if parameter.requires_grad}
 
 
-def gathered(trainer: Any) -> State:
+def gathered(trainer: Any) -> dict[str, Tensor]:
     """What `trainer` trained, by name, on the CPU of rank 0; other ranks get nothing."""
     (whole, split), found = parts(trainer), {}
     for name, parameter in split.items():
