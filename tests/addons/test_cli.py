@@ -70,7 +70,7 @@ def print_variable(name: str) -> list[str]:
 
 
 def test_certs_says_where_and_what(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addons.commands.certs.out", Console(width=200))  # pytest's workers have COLUMNS=80
+    monkeypatch.setattr("addons.commands.certs.out", Console(width=500))  # pytest's workers have COLUMNS=80
     code, out, _ = tap("certs", "--provider", "llm.example.com=chat")
     authority = ca.load(home)
     assert code == 0
