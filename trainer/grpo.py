@@ -67,9 +67,7 @@ class Learner:
     optimizer: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
-        ranks.check_joined()
-        ranks.check_precision(self.bf16)
-        ranks.check_splitting()
+        ranks.check_launch(self.bf16)
         if self.settings.lora is not None and not self.policy.adapted:
             torch.manual_seed(self.settings.seed)  # of the adapters' first values
             self.policy.adapt(self.settings.lora)

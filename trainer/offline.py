@@ -42,9 +42,7 @@ class OfflineSettings:
         Raises ValueError where `batch_size` cannot be dealt out evenly, and for what the launcher got wrong.
         """
         bf16 = torch.cuda.is_available() if self.bf16 is None else self.bf16
-        ranks.check_joined()
-        ranks.check_precision(bf16)
-        ranks.check_splitting()
+        ranks.check_launch(bf16)
         at_once = self.micro_batch * ranks.size()
         if self.batch_size % at_once:
             raise ValueError(

@@ -112,6 +112,13 @@ def splits() -> bool:
     return asked("DEEPSPEED") or (asked("FSDP") and launched() > 1)
 
 
+def check_launch(bf16: bool) -> None:
+    """Raise ValueError where the launcher asks for something that training does not do, in bfloat16 or float32."""
+    check_joined()
+    check_precision(bf16)
+    check_splitting()
+
+
 def check_splitting() -> None:
     """Raise ValueError where the launcher would split the model in a way that :mod:`trainer.split` does not know."""
     if asked("MEGATRON_LM"):

@@ -67,16 +67,15 @@ class Shards:
         from torch.distributed.tensor import distribute_tensor
 
         mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+
+        def part(whole: Tensor) -> Tensor:
+            # FSDP may have the parameter on the CPU, and what belongs to it.
+            return distribute_tensor(whole.to(mesh.device_type), mesh, placements).to(parameter.device)
+
         if not self._broadcast:  # by accelerate: then the shards are of what each rank has, and that may be old
-            parameter.data.copy_(distribute_tensor(weight, mesh, placements))
-        if not state:
-            return
-        parts = {name: distribute_tensor(state[name], mesh, placements) for name in _MOMENTS}
-        # FSDP may have the parameter on the CPU, and what belongs to it.
-        self._kept[parameter] = {
-            "step": state["step"],
-            **{name: part.to(parameter.device) for name, part in parts.items()},
-        }
+            parameter.data.copy_(part(weight))
+        if state:
+            self._kept[parameter] = {"step": state["step"], **{name: part(state[name]) for name in _MOMENTS}}
 
     def check(self) -> None:
         """See Parts: it is the one that we gave."""
@@ -88,6 +87,7 @@ class Zero:
     def __init__(self, trainer: Any) -> None:
         self._stage = trainer.accelerator.state.deepspeed_plugin.zero_stage
         self._zero = trainer.optimizer.optimizer
+        self._device = trainer.accelerator.device
 
     @property
     def _kept(self) -> Any:
@@ -123,9 +123,8 @@ class Zero:
 
         if state and not self._kept:
             self._begin(state["step"])
-        moments = {name: state[name] for name in _MOMENTS if state}
-        for whole in (weight, *moments.values()):
-            distributed.broadcast(whole, src=0)
+        weight = self._rank_0s(weight)
+        moments = {name: self._rank_0s(state[name]) for name in _MOMENTS if state}
         if self._stage < 3:
             utils.safe_set_full_fp32_param(parameter, weight)
             for name, whole in moments.items():
@@ -134,6 +133,11 @@ class Zero:
             utils.safe_set_local_fp32_param(parameter, _part(parameter, weight))
             for name, whole in moments.items():
                 utils.safe_set_local_optimizer_state(parameter, _part(parameter, whole), name)
+
+    def _rank_0s(self, whole: Tensor) -> Tensor:
+        tensor = whole.to(self._device)
+        distributed.broadcast(tensor, src=0)
+        return tensor
 
     def _begin(self, step: Tensor) -> None:
         """Moments to write to. A flat tensor has one step for all that lies in it: each step moves all parameters."""
@@ -241,13 +245,12 @@ def _hand_out(trainer: Any, ours: dict[str, Parameter], optimizer: torch.optim.O
         raise RuntimeError(f"not the parameters of the policy: {sorted(split.keys() ^ ours.keys())[:3]}")
     kept = [optimizer.state.get(parameter, {}) for parameter in ours.values()]
     steps = ranks.gathered([float(state.get("step", 0)) for state in kept])[0]
-    device = trainer.accelerator.device
     for (name, parameter), known, step in zip(ours.items(), kept, steps, strict=True):
         state = {}
         if any(steps):
             moments = {moment: known.get(moment, torch.zeros_like(parameter)) for moment in _MOMENTS}
-            state = {"step": torch.tensor(step), **{key: tensor.detach().to(device) for key, tensor in moments.items()}}
-        handed.restore(split[name], parameter.detach().to(device), state)
+            state = {"step": torch.tensor(step), **moments}
+        handed.restore(split[name], parameter.detach(), state)
 
 
 def _take_back(trainer: Any, ours: dict[str, Parameter], optimizer: torch.optim.Optimizer) -> None:

@@ -264,12 +264,9 @@ DPO = ("dpo", "--margin", "0.2")
 @pytest.mark.parametrize("more", [(), ("--lora-rank", "4")], ids=["whole", "lora"])
 @pytest.mark.parametrize("words", [SFT, DPO], ids=["sft", "dpo"])
 def test_offline(checkpoint: Path, tmp_path: Path, words: tuple[str, ...], more: tuple[str, ...], way: str) -> None:
-    check_offline(checkpoint, tmp_path, splitting(way), *words, *more)
-
-
-def check_offline(checkpoint: Path, tmp_path: Path, started: tuple[str, ...], *words: str) -> None:
+    started = splitting(way)
     url = fill(tmp_path / "tap.db", checkpoint)
-    words = (*words, "--model", str(checkpoint), "--store", url, "--lr", "1e-4", "--batch-size", "2")
+    words = (*words, *more, "--model", str(checkpoint), "--store", url, "--lr", "1e-4", "--batch-size", "2")
     done = launch(*started, *words, "--out", str(tmp_path / "two"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("weights: ") == 1
